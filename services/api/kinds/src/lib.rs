@@ -1,0 +1,1 @@
+//! Every built-in kind, as one generated table.

@@ -1,0 +1,1 @@
+//! Plans, queues and backoff as values.

@@ -1,0 +1,1 @@
+//! Encodings: YAML, protobuf, tables.

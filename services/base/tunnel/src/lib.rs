@@ -1,0 +1,1 @@
+//! Byte streams through one outbound gRPC connection.

@@ -1,0 +1,3 @@
+//! Measured figures, as a table.
+
+fn main() {}

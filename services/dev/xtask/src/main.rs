@@ -1,0 +1,3 @@
+//! Installs, builds, tests, runs.
+
+fn main() {}

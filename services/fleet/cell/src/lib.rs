@@ -1,0 +1,1 @@
+//! Hosts many clusters' control planes.

@@ -1,0 +1,1 @@
+//! REST types and client.

@@ -1,0 +1,1 @@
+//! Routes TLS by SNI.

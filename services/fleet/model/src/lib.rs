@@ -1,0 +1,1 @@
+//! Organisations, clusters, operations as data.

@@ -1,0 +1,1 @@
+//! gRPC between manager and cells.

@@ -1,0 +1,1 @@
+//! One node: join, tunnel, kubelet, proxy, DNS.

@@ -1,0 +1,1 @@
+//! Runs the pods of one node.

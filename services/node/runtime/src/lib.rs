@@ -1,0 +1,1 @@
+//! CRI client for containerd.

@@ -1,0 +1,1 @@
+//! One log per cell, shared by all tenants.

@@ -1,0 +1,1 @@
+//! One revisioned key space per tenant.

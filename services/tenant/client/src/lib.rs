@@ -1,0 +1,1 @@
+//! The API as components in the same process see it.

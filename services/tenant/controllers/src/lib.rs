@@ -1,0 +1,1 @@
+//! The loops of kube-controller-manager.

@@ -1,0 +1,1 @@
+//! A strategy per kind over the store.
