@@ -1,0 +1,192 @@
+//! Certificate authorities and what they issue.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("{what} is not usable")]
+    Input {
+        what: &'static str,
+        #[source]
+        cause: rcgen::Error,
+    },
+    #[error("{what} is not PEM")]
+    Pem {
+        what: &'static str,
+        #[source]
+        cause: rustls_pki_types::pem::Error,
+    },
+    #[error("making a certificate failed")]
+    Make(#[source] rcgen::Error),
+}
+
+/// What a certificate is for and whom it names.
+#[derive(Debug, Clone, Default)]
+pub struct Profile {
+    pub common_name: String,
+    /// `O=`: groups, in Kubernetes.
+    pub organizations: Vec<String>,
+    pub dns_names: Vec<String>,
+    pub ip_addresses: Vec<IpAddr>,
+    pub server: bool,
+    pub client: bool,
+    /// How long it is valid, counted from now.
+    pub lifetime: Duration,
+}
+
+/// Certificates start to be valid this long before they are made, for clocks that lag.
+const BACKDATE: Duration = Duration::from_secs(5 * 60);
+
+/// A year and a bit: what kubeadm gives leaf certificates.
+pub const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A certificate with its key, both PEM.
+#[derive(Clone)]
+pub struct Issued {
+    pub cert_pem: String,
+    pub key_pem: String,
+}
+
+impl std::fmt::Debug for Issued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issued").field("cert_pem", &self.cert_pem).finish_non_exhaustive()
+    }
+}
+
+/// A certificate authority that can sign.
+pub struct Ca {
+    cert_pem: String,
+    key_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Ca {
+    /// A self-signed authority, valid for ten years.
+    pub fn generate(common_name: &str) -> Result<Ca, PkiError> {
+        let key = KeyPair::generate().map_err(PkiError::Make)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished_name(common_name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        valid_for(&mut params, 10 * YEAR);
+        let cert_pem = params.self_signed(&key).map_err(PkiError::Make)?.pem();
+        let key_pem = key.serialize_pem();
+        Ca::from_pem(&cert_pem, &key_pem)
+    }
+
+    pub fn from_pem(cert_pem: &str, key_pem: &str) -> Result<Ca, PkiError> {
+        let input = |what| move |cause| PkiError::Input { what, cause };
+        let key = KeyPair::from_pem(key_pem).map_err(input("CA key"))?;
+        let issuer = Issuer::from_ca_cert_pem(cert_pem, key).map_err(input("CA certificate"))?;
+        Ok(Ca { cert_pem: cert_pem.to_owned(), key_pem: key_pem.to_owned(), issuer })
+    }
+
+    pub fn cert_pem(&self) -> &str {
+        &self.cert_pem
+    }
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+    pub fn cert_der(&self) -> Result<CertificateDer<'static>, PkiError> {
+        CertificateDer::from_pem_slice(self.cert_pem.as_bytes())
+            .map_err(|cause| PkiError::Pem { what: "CA certificate", cause })
+    }
+
+    /// A fresh key and its certificate.
+    pub fn issue(&self, profile: &Profile) -> Result<Issued, PkiError> {
+        let key = KeyPair::generate().map_err(PkiError::Make)?;
+        let cert = params(profile)?.signed_by(&key, &self.issuer).map_err(PkiError::Make)?;
+        Ok(Issued { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// A certificate for the key of a CSR (PEM). Subject and names come from `profile`, not from the CSR:
+    /// whoever approves has decided what it may say. The CSR's own signature is verified.
+    pub fn sign_csr(&self, csr_pem: &str, profile: &Profile) -> Result<String, PkiError> {
+        let mut csr = CertificateSigningRequestParams::from_pem(csr_pem)
+            .map_err(|cause| PkiError::Input { what: "certificate signing request", cause })?;
+        csr.params = params(profile)?;
+        Ok(csr.signed_by(&self.issuer).map_err(PkiError::Make)?.pem())
+    }
+}
+
+impl std::fmt::Debug for Ca {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ca").field("cert_pem", &self.cert_pem).finish_non_exhaustive()
+    }
+}
+
+/// A fresh key and a CSR for it, both PEM.
+pub fn request(profile: &Profile) -> Result<(String, String), PkiError> {
+    let key = KeyPair::generate().map_err(PkiError::Make)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = distinguished_name(&profile.common_name, &profile.organizations);
+    params.subject_alt_names = alt_names(profile)?;
+    let csr = params.serialize_request(&key).map_err(PkiError::Make)?;
+    let pem = csr.pem().map_err(PkiError::Make)?;
+    Ok((pem, key.serialize_pem()))
+}
+
+/// All certificates of a PEM bundle, in order.
+pub fn certs_from_pem(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|cause| PkiError::Pem { what: "certificate bundle", cause })
+}
+
+pub fn key_from_pem(pem: &str) -> Result<PrivateKeyDer<'static>, PkiError> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|cause| PkiError::Pem { what: "private key", cause })
+}
+
+fn params(profile: &Profile) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = distinguished_name(&profile.common_name, &profile.organizations);
+    params.subject_alt_names = alt_names(profile)?;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    if profile.server {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    if profile.client {
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    }
+    valid_for(&mut params, profile.lifetime);
+    Ok(params)
+}
+
+fn alt_names(profile: &Profile) -> Result<Vec<SanType>, PkiError> {
+    let mut names = Vec::new();
+    for name in &profile.dns_names {
+        let name = name.as_str().try_into().map_err(|cause| PkiError::Input { what: "DNS name", cause })?;
+        names.push(SanType::DnsName(name));
+    }
+    names.extend(profile.ip_addresses.iter().copied().map(SanType::IpAddress));
+    Ok(names)
+}
+
+fn distinguished_name(common_name: &str, organizations: &[String]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    for organization in organizations {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+fn valid_for(params: &mut CertificateParams, lifetime: Duration) {
+    let now = std::time::SystemTime::now();
+    params.not_before = (now - BACKDATE).into();
+    params.not_after = (now + lifetime).into();
+}
