@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_machinery::FieldSelector;
 use async_trait::async_trait;
 
 /// `authentication.k8s.io/v1` UserInfo.
@@ -51,6 +52,8 @@ pub struct Access {
     /// lower-case HTTP method for a path.
     pub verb: String,
     pub target: Target,
+    /// The field selector of a list, watch or deletecollection: nodes may list their own pods only.
+    pub fields: FieldSelector,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
