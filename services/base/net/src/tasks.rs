@@ -31,6 +31,10 @@ impl Tasks {
             }
         });
     }
+    /// Runs `task` until it ends by itself: it watches [`Tasks::stopping`] and cleans up before it returns.
+    pub fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(task);
+    }
     /// Resolves when the group is being stopped; for tasks that clean up.
     pub fn stopping(&self) -> CancellationToken {
         self.stop.clone()
