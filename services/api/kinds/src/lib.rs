@@ -17,4 +17,4 @@ mod table;
 
 pub use load::{Kinds, kinds};
 pub use resource::{ResourceInfo, Scope, Subresource, Text};
-pub use table::{Cardinality, FieldInfo, FieldKind, ListType, Message, MessageId, Patch};
+pub use table::{Cardinality, FieldInfo, FieldKind, ListType, Message, MessageId, Patch, Stated};

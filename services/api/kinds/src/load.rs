@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use api_machinery::{Gvk, Gvr};
 
-use crate::table::Place;
+use crate::table::{Place, Stated};
 use crate::{
     Cardinality, FieldInfo, FieldKind, ListType, Message, MessageId, Patch, ResourceInfo, Subresource,
 };
@@ -224,16 +224,23 @@ impl Messages {
                 fields: Vec::new(),
                 map_atomic: false,
                 open: false,
+                kinds: Vec::new(),
+                unions: Vec::new(),
                 by_json: HashMap::new(),
             };
             for word in words {
                 match word {
                     "atomic" => message.map_atomic = true,
                     "open" => message.open = true,
+                    word if word.starts_with("union=") => {
+                        let union = serde_json::from_str(&word["union=".len()..]);
+                        message.unions.push(union.unwrap_or_else(|_| bad(line)));
+                    }
                     kind => {
                         let parts: Vec<&'static str> = kind.split('/').collect();
                         let [group, version, kind] = parts[..] else { bad(line) };
                         kinds.insert((group, version, kind), id);
+                        message.kinds.push(Gvk::new(group, version, kind));
                     }
                 }
             }
@@ -247,19 +254,16 @@ impl Messages {
 }
 
 fn places(message: &Message, all: &[Message]) -> HashMap<&'static str, Place> {
-    let mut places = HashMap::with_capacity(message.fields.len());
+    let mut found = HashMap::with_capacity(message.fields.len());
     for (at, field) in (0u16..).zip(&message.fields) {
         match field.kind {
-            FieldKind::Message(id) if field.inline => {
-                let inner = &all[usize::from(id.0)].fields;
-                places.extend((0u16..).zip(inner).map(|(at, field)| (field.json, Place::Inline(id, at))));
-            }
+            FieldKind::Message(id) if field.inline => found.extend(places(&all[usize::from(id.0)], all)),
             _ => {
-                places.insert(field.json, Place::Here(at));
+                found.insert(field.json, Place { message: message.id, field: at });
             }
         }
     }
-    places
+    found
 }
 
 /// `JSON NUMBER TYPE flags...`, where JSON is `-` for an inline field and TYPE may begin with `[]` or `{}`.
@@ -291,6 +295,10 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, MessageId>) -
         "raw-extension" => FieldKind::RawExtension,
         "fields-v1" => FieldKind::FieldsV1,
         "json" => FieldKind::Json,
+        "strings" => FieldKind::Strings,
+        "schema-or-array" => FieldKind::SchemaOrArray,
+        "schema-or-bool" => FieldKind::SchemaOrBool,
+        "schema-or-strings" => FieldKind::SchemaOrStrings,
         name => FieldKind::Message(*by_name.get(name).unwrap_or_else(|| bad(line))),
     };
     let mut field = FieldInfo {
@@ -304,11 +312,13 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, MessageId>) -
         patch: Patch::default(),
         default: None,
         required: false,
+        stated: Stated::default(),
     };
     for word in words {
         match word.split_once('=').unwrap_or((word, "")) {
             ("required", _) => field.required = true,
             ("atomic", _) => field.map_atomic = true,
+            ("list-atomic", _) => field.stated.atomic = true,
             ("set", _) => field.list_type = ListType::Set,
             ("keys", keys) => field.list_type = ListType::Map { keys: keys.split(',').collect() },
             ("merge", "") => field.patch.merge = true,
@@ -320,10 +330,123 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, MessageId>) -
             ("retain-keys", _) => field.patch.retain_keys = true,
             ("key", key) => field.patch.merge_key = Some(key),
             ("default", value) => {
-                field.default = Some(serde_json::from_str(value).unwrap_or_else(|_| bad(line)));
+                let value: serde_json::Value = serde_json::from_str(value).unwrap_or_else(|_| bad(line));
+                match is_zero(&value) {
+                    true => field.stated.zero_default = Some(value),
+                    false => field.default = Some(value),
+                }
             }
             _ => bad(line),
         }
     }
     field
+}
+
+/// What Go leaves out anyway, so that nobody has to fill it in.
+fn is_zero(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::String(text) => text.is_empty(),
+        serde_json::Value::Number(number) => number.as_f64() == Some(0.0),
+        serde_json::Value::Bool(value) => !value,
+        serde_json::Value::Object(map) => map.is_empty(),
+        serde_json::Value::Array(items) => items.is_empty(),
+        serde_json::Value::Null => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generated_table_says_what_upstream_says() {
+        for (message, field, wanted) in [
+            ("core.v1.Pod", "spec", "2 Message One"),
+            ("core.v1.Pod", "apiVersion", "0 String One"),
+            ("core.v1.PodSpec", "containers", "2 Message List map[name] merge(name) required"),
+            ("core.v1.PodSpec", "volumes", "1 Message List map[name] merge(name) retain-keys"),
+            ("core.v1.PodSpec", "nodeSelector", "7 String Map atomic"),
+            ("core.v1.Container", "ports", "6 Message List map[containerPort,protocol] merge(containerPort)"),
+            ("core.v1.ContainerPort", "protocol", "4 String One default=\"TCP\""),
+            ("core.v1.ResourceRequirements", "limits", "1 Quantity Map"),
+            ("core.v1.Volume", "emptyDir", "2 Message One"),
+            ("core.v1.Secret", "data", "2 Bytes Map"),
+            ("core.v1.ServicePort", "targetPort", "4 IntOrString One"),
+            ("core.v1.SecretKeySelector", "name", "1 String One"),
+            ("admissionregistration.v1.NamedRuleWithOperations", "apiGroups", "1 String List"),
+            ("authentication.v1.UserInfo", "extra", "4 Strings Map"),
+            ("apps.v1.DeploymentSpec", "strategy", "4 Message One retain-keys"),
+        ] {
+            let message = kinds().message_named(&format!("io.k8s.api.{message}")).expect(message);
+            let got = describe(message.field(field).expect(field));
+            assert_eq!(got, wanted, "{} {field}", message.name);
+        }
+    }
+
+    fn describe(field: &FieldInfo) -> String {
+        let kind = format!("{:?}", field.kind);
+        let mut out =
+            format!("{} {} {:?}", field.number, kind.split('(').next().unwrap_or(&kind), field.cardinality);
+        match &field.list_type {
+            ListType::Map { keys } => out.push_str(&format!(" map[{}]", keys.join(","))),
+            ListType::Set => out.push_str(" set"),
+            ListType::Atomic => {}
+        }
+        for (is, word) in [(field.map_atomic, "atomic"), (field.patch.replace, "replace")] {
+            out.push_str(&if is { format!(" {word}") } else { String::new() });
+        }
+        match field.patch.merge_key {
+            Some(key) if field.patch.merge => out.push_str(&format!(" merge({key})")),
+            _ if field.patch.merge => out.push_str(" merge"),
+            _ => {}
+        }
+        for (is, word) in [(field.patch.retain_keys, "retain-keys"), (field.required, "required")] {
+            out.push_str(&if is { format!(" {word}") } else { String::new() });
+        }
+        if let Some(default) = &field.default {
+            out.push_str(&format!(" default={default}"));
+        }
+        out
+    }
+
+    #[test]
+    fn resources_are_where_clients_look() {
+        for (gvr, wanted) in [
+            (Gvr::core("pods"), "Pod pods v1 n 10"),
+            (Gvr::core("nodes"), "Node nodes v1 c 2"),
+            (Gvr::new("apps", "v1", "deployments"), "Deployment deployments apps/v1 n 2"),
+            (Gvr::new("events.k8s.io", "v1", "events"), "Event events v1 n 0"),
+            (
+                Gvr::new("autoscaling", "v1", "horizontalpodautoscalers"),
+                "HorizontalPodAutoscaler horizontalpodautoscalers autoscaling/v2 n 1",
+            ),
+        ] {
+            let found = kinds().resource(&gvr).expect("a built-in resource");
+            let scope = if found.namespaced { "n" } else { "c" };
+            let got = format!(
+                "{} {} {} {scope} {}",
+                found.gvk.kind,
+                found.collection,
+                found.storage.api_version(),
+                found.subresources.len()
+            );
+            assert_eq!(got, wanted);
+            assert_eq!(kinds().by_kind(&found.gvk).map(|found| &found.gvr), Some(&gvr));
+            assert!(kinds().stored(found).is_some());
+        }
+    }
+
+    #[test]
+    fn every_body_can_be_walked() {
+        for resource in kinds().resources() {
+            let message = kinds().message(resource.message);
+            assert!(message.json_fields().count() > 0, "{}", message.name);
+            assert!(kinds().stored(resource).is_some(), "{}", resource.gvr);
+            for sub in &resource.subresources {
+                // Options of connect verbs come as query parameters, never as a body.
+                let options = sub.gvk.kind.ends_with("Options");
+                assert!(options || kinds().kind_message(&sub.gvk).is_some(), "{}", sub.gvk);
+            }
+        }
+    }
 }

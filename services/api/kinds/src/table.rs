@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use api_machinery::Gvk;
 use serde_json::Value;
 
 /// Names one [`Message`]; look it up with [`crate::Kinds::message`].
@@ -21,35 +22,32 @@ pub struct Message {
     pub map_atomic: bool,
     /// Fields not listed here are kept, not refused: the outer shell of custom resources.
     pub open: bool,
-    /// JSON name to where it is: an index here, or one here and one in the inline message.
+    /// The kinds this is the body of.
+    pub kinds: Vec<Gvk>,
+    /// `x-kubernetes-unions`, as OpenAPI shows them.
+    pub unions: Vec<Value>,
     pub(crate) by_json: HashMap<&'static str, Place>,
 }
 
+/// Where a field is: in the message itself or in one it flattens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
-    Here(u16),
-    Inline(MessageId, u16),
+pub(crate) struct Place {
+    pub message: MessageId,
+    pub field: u16,
 }
 
 impl Message {
     /// The field with this JSON name, found through inline messages too.
     pub fn field(&self, json: &str) -> Option<&'static FieldInfo> {
-        let kinds = crate::kinds();
-        match *self.by_json.get(json)? {
-            Place::Here(at) => kinds.message(self.id).fields.get(usize::from(at)),
-            Place::Inline(id, at) => kinds.message(id).fields.get(usize::from(at)),
-        }
+        let place = self.by_json.get(json)?;
+        crate::kinds().message(place.message).fields.get(usize::from(place.field))
     }
     /// Every field that has a JSON name, inline ones flattened.
-    pub fn json_fields(&self) -> impl Iterator<Item = &'static FieldInfo> {
+    pub fn json_fields(&self) -> impl Iterator<Item = &'static FieldInfo> + use<> {
         let kinds = crate::kinds();
-        kinds.message(self.id).fields.iter().flat_map(move |field| {
-            let (own, inner): (Option<&FieldInfo>, &[FieldInfo]) = match field.kind {
-                FieldKind::Message(id) if field.inline => (None, &kinds.message(id).fields),
-                _ => (Some(field), &[]),
-            };
-            own.into_iter().chain(inner)
-        })
+        let mut found = Vec::with_capacity(self.by_json.len());
+        flatten(kinds, kinds.message(self.id), &mut found);
+        found.into_iter()
     }
     /// The field with this protobuf number; 0 is nobody's.
     pub fn by_number(&self, number: u32) -> Option<&FieldInfo> {
@@ -58,6 +56,15 @@ impl Message {
     /// `PodSpec`
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('.').next().unwrap_or(self.name)
+    }
+}
+
+fn flatten(kinds: &'static crate::Kinds, message: &'static Message, found: &mut Vec<&'static FieldInfo>) {
+    for field in &message.fields {
+        match field.kind {
+            FieldKind::Message(id) if field.inline => flatten(kinds, kinds.message(id), found),
+            _ => found.push(field),
+        }
     }
 }
 
@@ -81,6 +88,17 @@ pub struct FieldInfo {
     pub required: bool,
     /// A message of its own in protobuf, flattened into its parent in JSON.
     pub inline: bool,
+    /// What OpenAPI states although nothing follows from it.
+    pub stated: Stated,
+}
+
+/// Details that only matter for showing the same OpenAPI documents as upstream.
+#[derive(Debug, Clone, Default)]
+pub struct Stated {
+    /// `x-kubernetes-list-type: atomic` said aloud.
+    pub atomic: bool,
+    /// A default that is the zero value anyway.
+    pub zero_default: Option<Value>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,8 +123,16 @@ pub enum FieldKind {
     RawExtension,
     /// `metav1.FieldsV1`: JSON, as bytes in protobuf.
     FieldsV1,
-    /// Any JSON (`apiextensions.JSON`, `JSONSchemaPropsOrBool` and their like): raw bytes in protobuf.
+    /// Any JSON (`apiextensions.JSON`): a message with raw bytes in protobuf.
     Json,
+    /// A list of strings in a message of its own in protobuf (`ExtraValue`, `items = 1`): the values of a map.
+    Strings,
+    /// `JSONSchemaPropsOrArray`; protobuf: `schema = 1`, `jSONSchemas = 2`.
+    SchemaOrArray,
+    /// `JSONSchemaPropsOrBool`; protobuf: `allows = 1`, `schema = 2`.
+    SchemaOrBool,
+    /// `JSONSchemaPropsOrStringArray`; protobuf: `schema = 1`, `property = 2`.
+    SchemaOrStrings,
     Message(MessageId),
 }
 
