@@ -1,1 +1,129 @@
-//! Organisations and clusters over SQL.
+//! Organisations, clusters and API tokens over SQL, behind a REST API.
+//!
+//! A request changes a row first and then drives the cluster's cell towards it ([`driver`]); whatever a
+//! crash leaves half done, the driver finishes, since it only ever looks at the rows. Start at
+//! [`Manager::start`]; routes are in `http`, statements in `db`.
+//!
+//! Not here: a cluster's keys or objects (the manager sees certificates only), serving its clients.
+
+mod auth;
+mod cells;
+mod db;
+pub mod driver;
+mod http;
+mod problem;
+mod routing;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base_clock::SharedClock;
+use base_ids::{CellId, Slug};
+use base_net::pki::Issued;
+use base_net::tasks::Tasks;
+use base_net::tls::TlsError;
+use fleet_model::{ApiToken, CreateToken, CreatedToken};
+
+pub use db::DbError;
+
+/// How this manager is reached and where it keeps its state.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// REST over HTTPS.
+    pub listen: SocketAddr,
+    /// gRPC for gateways.
+    pub rpc_listen: SocketAddr,
+    /// A SQLite file; made when absent.
+    pub database: PathBuf,
+    /// What the REST listener shows.
+    pub https: Issued,
+    /// mTLS with cells and gateways.
+    pub fleet_ca_pem: String,
+    pub fleet: Issued,
+    /// Addresses (`ip:port`) of the gateway, the first of which goes into kubeconfigs.
+    pub gateway_addresses: Vec<SocketAddr>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    #[error("cannot listen on {address}: {cause}; is another manager running?")]
+    Listen { address: SocketAddr, cause: std::io::Error },
+    #[error("database")]
+    Db(#[from] DbError),
+    #[error("TLS")]
+    Tls(#[from] TlsError),
+    #[error("certificate")]
+    Pki(#[from] base_net::pki::PkiError),
+    #[error("gRPC TLS")]
+    Rpc(#[from] tonic::transport::Error),
+}
+
+/// A running manager. Clones are handles.
+#[derive(Clone)]
+pub struct Manager {
+    state: Arc<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) db: db::Db,
+    pub(crate) cells: cells::Cells,
+    pub(crate) routes: routing::Publisher,
+    pub(crate) clock: SharedClock,
+    pub(crate) metrics: http::Metrics,
+    pub(crate) nudge: tokio::sync::Notify,
+}
+
+impl Manager {
+    /// Opens the database, binds both listeners and starts the driver.
+    pub async fn start(config: Config, clock: SharedClock, tasks: &Tasks) -> Result<Manager, ManagerError> {
+        let db = db::Db::open(&config.database).await?;
+        let cells = cells::Cells::new(&config.fleet_ca_pem, &config.fleet);
+        let state = Arc::new(State {
+            db,
+            cells,
+            routes: routing::Publisher::default(),
+            clock,
+            metrics: http::Metrics::default(),
+            nudge: tokio::sync::Notify::new(),
+            config,
+        });
+        routing::publish(&state).await?;
+        routing::serve(state.clone(), tasks).await?;
+        http::serve(state.clone(), tasks).await?;
+        tasks.spawn(driver::run(state.clone()));
+        Ok(Manager { state })
+    }
+
+    /// Makes a cell known, or says where it is now.
+    pub async fn register_cell(
+        &self,
+        id: CellId,
+        name: &Slug,
+        rpc_address: SocketAddr,
+        api_address: SocketAddr,
+        capacity: u32,
+    ) -> Result<(), ManagerError> {
+        self.state.db.upsert_cell(id, name, rpc_address, api_address, capacity).await?;
+        self.state.cells.moved(id);
+        routing::publish(&self.state).await?;
+        self.state.nudge.notify_one();
+        Ok(())
+    }
+
+    /// A token made by whoever holds the database, for the first sign-in.
+    pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ManagerError> {
+        Ok(auth::create_token(&self.state, request, None).await?)
+    }
+
+    /// Whether `secret` is a token that works.
+    pub async fn accepts(&self, secret: &str) -> Result<bool, ManagerError> {
+        Ok(auth::find(&self.state, secret).await?.is_some())
+    }
+
+    /// Tokens, as listed.
+    pub async fn tokens(&self) -> Result<Vec<ApiToken>, ManagerError> {
+        Ok(self.state.db.tokens(None, "", i64::MAX).await?)
+    }
+}

@@ -1,1 +1,212 @@
-//! Organisations, clusters, operations as data.
+//! Organisations, clusters and cells as data, and the decisions made about them.
+//!
+//! The REST API's types are here too, so that manager, CLI and tests speak the same ones.
+//! [`placement`] chooses cells and does no I/O.
+//!
+//! Not here: SQL, HTTP, gRPC.
+
+pub mod placement;
+
+use base_ids::{CellId, OrgId, Slug, TenantId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The Kubernetes version that clusters get unless they say otherwise.
+pub const DEFAULT_VERSION: &str = "v1.36.0";
+
+/// Server names of clusters are below this domain. Clients never resolve it: kubeconfigs name the
+/// gateway's address and set `tls-server-name`, since names under localhost do not resolve everywhere.
+pub const CLUSTER_DOMAIN: &str = "roadstead.local";
+
+/// The TLS server name of a cluster.
+pub fn server_name(cluster: &TenantId) -> String {
+    format!("{}.{CLUSTER_DOMAIN}", cluster.dns_label())
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Organization {
+    #[schema(value_type = String, format = "uuid")]
+    pub id: OrgId,
+    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    pub name: Slug,
+    #[schema(value_type = String, format = "date-time")]
+    pub created_at: Timestamp,
+}
+
+/// Where a cluster is in its life. Moves are made by the manager's reconciler alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterState {
+    /// Accepted; its cell may not have it yet.
+    Creating,
+    Ready,
+    /// Being removed from its cell; the name is free again when it is gone.
+    Deleting,
+}
+
+impl ClusterState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ClusterState::Creating => "creating",
+            ClusterState::Ready => "ready",
+            ClusterState::Deleting => "deleting",
+        }
+    }
+    pub fn parse(text: &str) -> Option<ClusterState> {
+        [ClusterState::Creating, ClusterState::Ready, ClusterState::Deleting]
+            .into_iter()
+            .find(|state| state.as_str() == text)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cluster {
+    #[schema(value_type = String, format = "uuid")]
+    pub id: TenantId,
+    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    pub organization: Slug,
+    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    pub name: Slug,
+    pub state: ClusterState,
+    pub kubernetes_version: String,
+    #[schema(value_type = String, format = "uuid")]
+    pub cell: CellId,
+    /// TLS server name through the gateway.
+    pub server_name: String,
+    #[schema(value_type = String, format = "date-time")]
+    pub created_at: Timestamp,
+}
+
+/// What an API token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Everything in every organisation, and the fleet itself. For the provider's operators.
+    Provider,
+    /// Everything in one organisation.
+    Admin,
+    /// Reading in one organisation.
+    Viewer,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Provider => "provider",
+            Role::Admin => "admin",
+            Role::Viewer => "viewer",
+        }
+    }
+    pub fn parse(text: &str) -> Option<Role> {
+        [Role::Provider, Role::Admin, Role::Viewer].into_iter().find(|role| role.as_str() == text)
+    }
+}
+
+/// A token as it is listed: never with its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApiToken {
+    pub id: String,
+    pub description: String,
+    pub role: Role,
+    /// `None` for the provider's own.
+    #[schema(value_type = Option<String>)]
+    pub organization: Option<Slug>,
+    #[schema(value_type = String, format = "date-time")]
+    pub created_at: Timestamp,
+    #[schema(value_type = Option<String>, format = "date-time")]
+    pub expires_at: Option<Timestamp>,
+}
+
+// ---- requests and answers of the REST API ----
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateOrganization {
+    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    pub name: Slug,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateCluster {
+    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    pub name: Slug,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes_version: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateToken {
+    pub description: String,
+    pub role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub organization: Option<Slug>,
+    /// Seconds until it expires; `None` never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u32>,
+}
+
+/// The only time a token's secret is seen.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct CreatedToken {
+    #[serde(flatten)]
+    pub token: ApiToken,
+    pub secret: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Give it back as `?continue=` for the next page.
+    #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Kubeconfig {
+    /// YAML, ready for `KUBECONFIG`.
+    pub kubeconfig: String,
+}
+
+/// What a machine needs to join.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct JoinToken {
+    pub token: String,
+    pub ca_cert_hash: String,
+    /// `https://ip:port` of the gateway.
+    pub server: String,
+    pub tls_server_name: String,
+    /// The whole command, ready to paste.
+    pub command: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct CellInfo {
+    #[schema(value_type = String, format = "uuid")]
+    pub id: CellId,
+    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
+    pub name: Slug,
+    pub clusters: u32,
+    /// The cell answered when last asked.
+    pub reachable: bool,
+}
+
+/// RFC 9457.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.title, self.detail)
+    }
+}
+impl std::error::Error for Problem {}

@@ -1,0 +1,10 @@
+//! Compiles `proto/fleet/v1` without needing protoc on the machine.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = "../../../proto";
+    let file = "fleet/v1/fleet.proto";
+    println!("cargo:rerun-if-changed={root}/{file}");
+    let descriptors = protox::compile([file], [root])?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}
