@@ -55,17 +55,9 @@ impl Kinds {
         &self.resources
     }
     /// Groups in discovery's order, the core group (`""`) first, each with its versions, preferred first.
-    pub fn groups(&self) -> Vec<(&'static str, Vec<&'static str>)> {
-        let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
-        for resource in &self.resources {
-            let (group, version) = (borrowed(&resource.gvr.group), borrowed(&resource.gvr.version));
-            match groups.iter_mut().find(|(name, _)| *name == group) {
-                Some((_, versions)) if versions.contains(&version) => {}
-                Some((_, versions)) => versions.push(version),
-                None => groups.push((group, vec![version])),
-            }
-        }
-        groups
+    pub fn groups(&self) -> Vec<(&str, Vec<&str>)> {
+        let all: Vec<&ResourceInfo> = self.resources.iter().collect();
+        crate::discovery::groups(&all)
     }
     /// The resource in the version it is stored in.
     pub fn stored(&self, resource: &ResourceInfo) -> Option<&ResourceInfo> {
