@@ -9,13 +9,16 @@
 //! Not here: disks, consensus, clocks (the leader writes its time into the command), or any idea of what
 //! the bytes mean. This plane has never heard of a Pod.
 
+mod codec;
 mod intern;
 mod memo;
 mod ring;
 mod space;
 mod types;
 mod watch;
+mod wire;
 
+pub use codec::Image;
 pub use memo::Memo;
 pub use space::{Limits, Snapshot, Space, Usage};
 pub use types::{
@@ -23,3 +26,4 @@ pub use types::{
     Value,
 };
 pub use watch::{Batch, Watch};
+pub use wire::{DecodeError, Reader, Writer};

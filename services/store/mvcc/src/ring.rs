@@ -28,6 +28,12 @@ impl Ring {
         self.trim(max_bytes, oldest_ms);
     }
 
+    /// Takes back an event that a checkpoint kept; the next push trims.
+    pub(crate) fn load(&mut self, event: Arc<Event>) {
+        self.bytes += cost(&event);
+        self.events.push_back(event);
+    }
+
     /// Drops what is over `max_bytes`, and what happened before `oldest_ms`.
     pub(crate) fn trim(&mut self, max_bytes: usize, oldest_ms: i64) {
         // The newest event always stays: a ring that cannot hold one event would end every watch.

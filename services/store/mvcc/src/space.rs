@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 use crate::intern;
 use crate::ring::Ring;
 use crate::types::{
-    Applied, Command, Entry, Event, EventKind, Expect, Key, Op, Outcome, ReadError, Rejected, Revision, Term, Value,
+    Applied, Command, Entry, Event, EventKind, Expect, Key, Op, Outcome, ReadError, Rejected, Revision, Term,
+    Value,
 };
 use crate::{Memo, Watch};
 
@@ -114,7 +115,7 @@ impl Space {
         }
         state.check(command)?;
         state.check_quota(command, self.limits.quota_bytes)?;
-        let oldest_ms = command.at_ms - self.limits.history_ms;
+        let oldest_ms = command.at_ms.saturating_sub(self.limits.history_ms);
         let applied =
             command.ops.iter().map(|op| state.apply_op(op, command.at_ms, oldest_ms, &self.limits)).collect();
         Ok(applied)
@@ -188,8 +189,12 @@ impl Space {
     /// Names of all collections that hold something.
     pub fn collections(&self) -> Vec<Arc<str>> {
         let state = self.state.read();
-        let mut names: Vec<_> =
-            state.collections.iter().filter(|(_, c)| !c.entries.is_empty()).map(|(name, _)| name.clone()).collect();
+        let mut names: Vec<_> = state
+            .collections
+            .iter()
+            .filter(|(_, c)| !c.entries.is_empty())
+            .map(|(name, _)| name.clone())
+            .collect();
         names.sort();
         names
     }
@@ -214,10 +219,12 @@ impl Space {
         f(&self.state.read())
     }
 
-    /// Replaces everything, as when a snapshot from a peer is installed; running watches end.
-    pub(crate) fn replace(&self, new: State) {
+    /// Replaces everything; wakes all watches, which look for their place in the new history.
+    pub(crate) fn replace(&self, mut new: State) {
         let mut state = self.state.write();
+        new.closed = state.closed;
         let old = std::mem::replace(&mut *state, new);
+        drop(state);
         for collection in old.collections.values() {
             collection.changed.notify_waiters();
         }
@@ -295,6 +302,7 @@ impl State {
                     created: previous.as_ref().map_or(revision, |before| before.created),
                     modified: revision,
                     expires_at_ms: *expires_at_ms,
+                    shared: *shared,
                     memo: Memo::default(),
                 });
                 self.account(previous.as_deref(), Some(&entry));

@@ -51,7 +51,7 @@ impl fmt::Debug for Key {
 /// What is stored under a key: a body, and a small stamp beside it.
 ///
 /// The body of an object that every tenant has (default RBAC) is the same bytes everywhere; what differs
-/// (uid, creation time) is in the stamp. Bodies put with [`Op::Put::shared`] are held once per process.
+/// (uid, creation time) is in the stamp. Bodies put with `shared` ([`Op::Put`]) are held once per process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Value {
     pub body: Bytes,
@@ -76,6 +76,8 @@ pub struct Entry {
     pub modified: Revision,
     /// Wall-clock milliseconds since 1970 after which the leader deletes this entry. Never acted on here.
     pub expires_at_ms: Option<i64>,
+    /// Whether the body is held once per process; see [`Op::Put`].
+    pub shared: bool,
     /// Belongs to the API plane: the parsed header, made on first use.
     pub memo: Memo,
 }
@@ -91,9 +93,18 @@ pub enum Expect {
 /// One mutation. Each gets a revision of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    Put { key: Key, value: Value, expect: Expect, expires_at_ms: Option<i64>, shared: bool },
+    Put {
+        key: Key,
+        value: Value,
+        expect: Expect,
+        expires_at_ms: Option<i64>,
+        shared: bool,
+    },
     /// Deleting what is absent is a conflict unless [`Expect::Any`], which makes it a no-op without a revision.
-    Delete { key: Key, expect: Expect },
+    Delete {
+        key: Key,
+        expect: Expect,
+    },
 }
 
 impl Op {

@@ -29,7 +29,12 @@ pub struct Batch {
 }
 
 impl Watch {
-    pub(crate) fn new(space: Arc<Space>, collection: Arc<str>, cursor: Revision, changed: Arc<Notify>) -> Watch {
+    pub(crate) fn new(
+        space: Arc<Space>,
+        collection: Arc<str>,
+        cursor: Revision,
+        changed: Arc<Notify>,
+    ) -> Watch {
         Watch { space, collection, cursor, changed }
     }
 
@@ -44,6 +49,10 @@ impl Watch {
             let batch = self.poll()?;
             if !batch.events.is_empty() {
                 return Ok(batch);
+            }
+            // The collection was replaced between the two: what wakes its watchers is another notifier now.
+            if !Arc::ptr_eq(&changed, &self.changed) {
+                continue;
             }
             notified.await;
         }
@@ -62,8 +71,7 @@ impl Watch {
                 .ring
                 .after(self.cursor, BATCH)
                 .ok_or(ReadError::Compacted { asked: self.cursor, oldest: found.ring.complete_after })?;
-            let revision =
-                if events.len() == BATCH { events[BATCH - 1].revision } else { state.revision };
+            let revision = if events.len() == BATCH { events[BATCH - 1].revision } else { state.revision };
             // A snapshot from a peer may have replaced the collection under this watch; its events now
             // wake another notifier.
             Ok((Batch { events, revision }, found.changed.clone()))
