@@ -17,7 +17,8 @@ pub trait Api: Send + Sync + 'static {
     async fn list(&self, of: &Gvr, options: ListOptions) -> Result<ObjectList, Status>;
     async fn watch(&self, of: &Gvr, options: WatchOptions) -> Result<WatchStream, Status>;
     /// Creates, or posts to a subresource (`pods/x/binding`: `name` is then the object's).
-    async fn create(&self, of: &Gvr, object: Document, options: CreateOptions) -> Result<Arc<Object>, Status>;
+    async fn create(&self, of: &Gvr, object: Document, options: CreateOptions)
+    -> Result<Arc<Object>, Status>;
     /// Replaces; name, namespace and resourceVersion are the document's own.
     async fn update(
         &self,
@@ -94,7 +95,11 @@ pub enum Patch {
     Merge(Value),
     Strategic(Value),
     /// Server-side apply
-    Apply { document: Value, manager: String, force: bool },
+    Apply {
+        document: Value,
+        manager: String,
+        force: bool,
+    },
 }
 
 #[derive(Debug, Clone, Default)]

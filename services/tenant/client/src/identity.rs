@@ -81,11 +81,17 @@ impl Default for Target {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    Allow { reason: String },
+    Allow {
+        reason: String,
+    },
     /// Nobody said yes.
-    NoOpinion { reason: String },
+    NoOpinion {
+        reason: String,
+    },
     /// Somebody said no.
-    Deny { reason: String },
+    Deny {
+        reason: String,
+    },
 }
 
 impl Decision {

@@ -7,6 +7,8 @@
 //! Not here: HTTP (nodes use a stock client), deciding anything.
 
 mod api;
+#[cfg(feature = "testing")]
+pub mod fake;
 mod identity;
 
 pub use api::{

@@ -1,1 +1,34 @@
 //! The loops of kube-controller-manager.
+//!
+//! One supervisor task per tenant watches every resource once ([`World`] is what it has seen), tells the
+//! controllers which keys to look at, and applies the plans they answer with. A controller is a pure
+//! function of the world, a key and a moment; see `controller` for the trait, any folder beside it for an
+//! instance, and `supervisor` for the loop. [`Controllers::run`] is where a cell starts.
+//!
+//! Idle tenants are idle: no timers run, no task waits but the one, a controller whose kinds have no objects
+//! holds nothing.
+//!
+//! Not here: who may write (the API decides), what is durable (the store does), leadership (the caller
+//! starts and stops [`Controllers::run`] with it).
+
+mod catalog;
+mod controller;
+mod convert;
+mod lease;
+mod runner;
+mod source;
+mod supervisor;
+mod world;
+
+mod workloads;
+
+pub use catalog::{Catalog, Resource, ResourceId};
+pub use controller::{Change, ChangeKind, Controller, Key, News, Now};
+pub use runner::{SignError, SignProfile, Signer};
+pub use supervisor::{Config, Controllers, identity};
+pub use world::World;
+
+/// Every controller of a cluster.
+fn all_controllers(_config: &Config) -> Vec<Box<dyn Controller>> {
+    vec![Box::new(workloads::replicas::ReplicaSets::new()), Box::new(workloads::replicas::ReplicaSets::old())]
+}

@@ -1,0 +1,4 @@
+//! Controllers that make pods.
+
+pub(crate) mod pods;
+pub(crate) mod replicas;
