@@ -1,0 +1,78 @@
+//! What kubeadm adds to a fresh cluster so that nodes can join and the admin's kubeconfig works, and what
+//! our node agent needs beyond a kubelet's rights.
+//!
+//! Named as kubeadm names them, since `kubeadm join` and documentation refer to them.
+
+use super::{BindingRow, READ, RoleRow, Table, bind, named, on, role};
+
+pub(super) const CLUSTER: Table = Table { namespace: "", roles: ROLES, bindings: BINDINGS, upstream: false };
+pub(super) const SYSTEM: Table =
+    Table { namespace: "kube-system", roles: SYSTEM_ROLES, bindings: SYSTEM_BINDINGS, upstream: false };
+pub(super) const PUBLIC: Table =
+    Table { namespace: "kube-public", roles: PUBLIC_ROLES, bindings: PUBLIC_BINDINGS, upstream: false };
+
+const ROLES: &[RoleRow] = &[
+    role("kubeadm:get-nodes", &[on("get", "core", "nodes")]),
+    // The agent proxies Services, answers DNS, routes between nodes and enforces network policies on every
+    // node itself, where a stock cluster runs DaemonSets with such rights.
+    role(
+        "roadstead:node-agent",
+        &[
+            on(READ, "core", "endpoints namespaces nodes pods services"),
+            on(READ, "discovery.k8s.io", "endpointslices"),
+            on(READ, "networking.k8s.io", "networkpolicies servicecidrs"),
+        ],
+    ),
+];
+
+const BINDINGS: &[BindingRow] = &[
+    bind("kubeadm:cluster-admins", "ClusterRole/cluster-admin", "Group:kubeadm:cluster-admins"),
+    bind(
+        "kubeadm:get-nodes",
+        "ClusterRole/kubeadm:get-nodes",
+        "Group:system:bootstrappers:kubeadm:default-node-token",
+    ),
+    bind(
+        "kubeadm:kubelet-bootstrap",
+        "ClusterRole/system:node-bootstrapper",
+        "Group:system:bootstrappers:kubeadm:default-node-token",
+    ),
+    bind(
+        "kubeadm:node-autoapprove-bootstrap",
+        "ClusterRole/system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        "Group:system:bootstrappers:kubeadm:default-node-token",
+    ),
+    bind(
+        "kubeadm:node-autoapprove-certificate-rotation",
+        "ClusterRole/system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        "Group:system:nodes",
+    ),
+    bind("roadstead:node-agent", "ClusterRole/roadstead:node-agent", "Group:system:nodes"),
+];
+
+const SYSTEM_ROLES: &[RoleRow] = &[
+    role("kubeadm:nodes-kubeadm-config", &[named("get", "core", "configmaps", "kubeadm-config")]),
+    role("kubeadm:kubelet-config", &[named("get", "core", "configmaps", "kubelet-config")]),
+];
+
+const SYSTEM_BINDINGS: &[BindingRow] = &[
+    bind(
+        "kubeadm:nodes-kubeadm-config",
+        "Role/kubeadm:nodes-kubeadm-config",
+        "Group:system:bootstrappers:kubeadm:default-node-token Group:system:nodes",
+    ),
+    bind(
+        "kubeadm:kubelet-config",
+        "Role/kubeadm:kubelet-config",
+        "Group:system:nodes Group:system:bootstrappers:kubeadm:default-node-token",
+    ),
+];
+
+const PUBLIC_ROLES: &[RoleRow] =
+    &[role("kubeadm:bootstrap-signer-clusterinfo", &[named("get", "core", "configmaps", "cluster-info")])];
+
+const PUBLIC_BINDINGS: &[BindingRow] = &[bind(
+    "kubeadm:bootstrap-signer-clusterinfo",
+    "Role/kubeadm:bootstrap-signer-clusterinfo",
+    "User:system:anonymous",
+)];
