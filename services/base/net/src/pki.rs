@@ -149,6 +149,19 @@ pub fn key_from_pem(pem: &str) -> Result<PrivateKeyDer<'static>, PkiError> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|cause| PkiError::Pem { what: "private key", cause })
 }
 
+/// `sha256:<hex>` of the certificate's public key (SubjectPublicKeyInfo), which is how
+/// `--discovery-token-ca-cert-hash` names a CA.
+pub fn public_key_hash(cert_pem: &str) -> Result<String, PkiError> {
+    use sha2::{Digest, Sha256};
+    let der = CertificateDer::from_pem_slice(cert_pem.as_bytes())
+        .map_err(|cause| PkiError::Pem { what: "CA certificate", cause })?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der).map_err(|_| PkiError::Input {
+        what: "CA certificate",
+        cause: rcgen::Error::CouldNotParseCertificate,
+    })?;
+    Ok(format!("sha256:{}", hex::encode(Sha256::digest(certificate.public_key().raw))))
+}
+
 fn params(profile: &Profile) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished_name(&profile.common_name, &profile.organizations);

@@ -1,3 +1,105 @@
-//! Installs, builds, tests, runs.
+//! `cargo xtask`: installs what is missing, builds, checks, tests, runs.
+//!
+//! Not here: anything that ships.
 
-fn main() {}
+mod command;
+mod layers;
+mod licenses;
+mod packages;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::command::{cargo, replace_self, run};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Builds, tests and runs Roadstead from its sources")]
+struct Xtask {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install missing packages, build for release, run `roadstead up` with these arguments
+    Up {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Everything that proves the product
+    Test {
+        /// Without what needs root, packages or other machines' worth of time
+        #[arg(long)]
+        fast: bool,
+    },
+    /// Check who may use whom among the planes
+    Layers,
+    /// Check that every dependency's licence is one we accept
+    Licenses,
+    /// Install the packages that nodes and tests need
+    Packages,
+    /// Build for release and print measured figures as a table
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match work(Xtask::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(task: Task) -> Result<()> {
+    match task {
+        Task::Up { arguments } => {
+            packages::install_for_nodes()?;
+            run(cargo().args(["build", "--release", "--package", "roadstead"]))?;
+            let binary = target_dir()?.join("release/roadstead");
+            Err(replace_self(std::process::Command::new(binary).arg("up").args(arguments)))
+        }
+        Task::Test { fast } => test(fast),
+        Task::Layers => layers::check(),
+        Task::Licenses => licenses::check(),
+        Task::Packages => packages::install_for_tests(),
+        Task::Bench { arguments } => {
+            packages::install_for_nodes()?;
+            run(cargo().args(["build", "--release", "--package", "roadstead", "--package", "dev-bench"]))?;
+            let release = target_dir()?.join("release");
+            let mut bench = std::process::Command::new(release.join("dev-bench"));
+            run(bench.arg("--binary").arg(release.join("roadstead")).args(arguments))
+        }
+    }
+}
+
+/// Cheap checks first: what fails should fail early.
+fn test(fast: bool) -> Result<()> {
+    layers::check()?;
+    licenses::check()?;
+    run(cargo().args(["fmt", "--all", "--", "--check"]))?;
+    if !fast {
+        packages::install_for_tests()?;
+    }
+    run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    // The end-to-end tests drive this very binary.
+    run(cargo().args(["build", "--package", "roadstead"]))?;
+    let mut tests = cargo();
+    tests.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
+    if fast {
+        tests.args(["--exclude", "end-to-end"]);
+    }
+    run(tests.env("ROADSTEAD_BINARY", target_dir()?.join("debug/roadstead")))
+}
+
+fn target_dir() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata failed")?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}

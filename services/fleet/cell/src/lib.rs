@@ -1,1 +1,212 @@
-//! Hosts many clusters' control planes.
+//! A process that hosts many clusters' control planes.
+//!
+//! [`Cell::start`] opens every cluster assigned to it, accepts clients (told apart by TLS server name) and
+//! takes orders from the manager over gRPC. Assignments are on its own disk, so it serves on when the
+//! manager is away. `hosted` is one cluster's life: group, API server, and on the Raft leader the
+//! controllers and the scheduler.
+//!
+//! Not here: what a cluster is (`tenant/*`), how bytes are kept (`store/*`), who may have one (manager).
+
+mod accept;
+mod assignments;
+mod hosted;
+mod rpc;
+mod signer;
+mod tunnels;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base_clock::SharedClock;
+use base_ids::{CellId, TenantId};
+use base_net::pki::Issued;
+use base_net::tasks::Tasks;
+use futures::stream::{self, StreamExt};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use store_raft::{Host, HostConfig};
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+
+pub use assignments::{Assignment, AssignmentError};
+pub use hosted::HostError;
+
+use assignments::Assignments;
+use hosted::Hosted;
+
+/// Clusters opened at the same time at start: enough to keep both cores and the disk busy.
+const OPENING_AT_ONCE: usize = 8;
+
+/// How often entries whose time is up (Events, after an hour) are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long clusters get to end their connections when the cell stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Config {
+    pub id: CellId,
+    pub data_dir: PathBuf,
+    /// gRPC, for the manager.
+    pub rpc_listen: SocketAddr,
+    /// TLS, for clients that a gateway sends.
+    pub api_listen: SocketAddr,
+    pub ca_pem: String,
+    pub cert_pem: String,
+    pub key_pem: String,
+}
+
+impl Config {
+    fn identity(&self) -> Issued {
+        Issued { cert_pem: self.cert_pem.clone(), key_pem: self.key_pem.clone() }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CellError {
+    #[error("cannot listen on {address}: {cause}; is another cell running there?")]
+    Listen { address: SocketAddr, cause: std::io::Error },
+    #[error("the store in {} cannot be opened", path.display())]
+    Store { path: PathBuf, source: store_raft::HostError },
+    #[error("assignments")]
+    Assignments(#[from] AssignmentError),
+    #[error("gRPC TLS")]
+    Rpc(#[from] tonic::transport::Error),
+}
+
+/// A running cell. Clones are handles.
+#[derive(Clone)]
+pub struct Cell {
+    shared: Arc<Shared>,
+    pub rpc_address: SocketAddr,
+    pub api_address: SocketAddr,
+}
+
+pub(crate) struct Shared {
+    pub(crate) id: CellId,
+    pub(crate) host: Arc<Host>,
+    pub(crate) clock: SharedClock,
+    pub(crate) assignments: Assignments,
+    pub(crate) clusters: RwLock<HashMap<TenantId, Arc<Hosted>>>,
+    /// One order per cluster at a time. Entries stay: a mutex is smaller than the trouble of removing one
+    /// that somebody waits for.
+    orders: parking_lot::Mutex<HashMap<TenantId, Arc<Mutex<()>>>>,
+    pub(crate) tasks: Tasks,
+}
+
+impl Cell {
+    /// Serving when it returns: both listeners are bound and every assigned cluster is open, or its
+    /// failure is logged and tried again when the manager asks for it.
+    pub async fn start(config: Config, clock: SharedClock, tasks: &Tasks) -> Result<Cell, CellError> {
+        let store_dir = config.data_dir.join("store");
+        let assignments = Assignments::open(&config.data_dir.join("assignments"))?;
+        let host = Host::open(&store_dir, HostConfig::default())
+            .await
+            .map_err(|source| CellError::Store { path: store_dir, source })?;
+        let shared = Arc::new(Shared {
+            id: config.id,
+            host,
+            clock,
+            assignments,
+            clusters: RwLock::default(),
+            orders: parking_lot::Mutex::default(),
+            tasks: tasks.clone(),
+        });
+        let bind = async |address: SocketAddr| {
+            TcpListener::bind(address).await.map_err(|cause| CellError::Listen { address, cause })
+        };
+        let rpc = bind(config.rpc_listen).await?;
+        let api = bind(config.api_listen).await?;
+        let address_of = |listener: &TcpListener, address: SocketAddr| {
+            listener.local_addr().map_err(|cause| CellError::Listen { address, cause })
+        };
+        let rpc_address = address_of(&rpc, config.rpc_listen)?;
+        let api_address = address_of(&api, config.api_listen)?;
+        shared.clone().open_all().await;
+        tasks.spawn(accept::run(api, shared.clone()));
+        rpc::serve(rpc, &config, shared.clone(), tasks)?;
+        tasks.spawn(sweep(shared.clone()));
+        Ok(Cell { shared, rpc_address, api_address })
+    }
+
+    /// Ends every cluster cleanly.
+    pub async fn stop(&self) {
+        let clusters: Vec<_> = self.shared.clusters.write().drain().map(|(_, hosted)| hosted).collect();
+        stream::iter(clusters)
+            .for_each_concurrent(OPENING_AT_ONCE, |hosted| async move { hosted.stop(STOP_PATIENCE).await })
+            .await;
+        self.shared.host.close().await;
+    }
+}
+
+impl Shared {
+    /// A cluster that is being served.
+    pub(crate) fn cluster(&self, id: TenantId) -> Option<Arc<Hosted>> {
+        self.clusters.read().get(&id).cloned()
+    }
+
+    async fn open_all(self: Arc<Shared>) {
+        let assigned = self.assignments.all();
+        stream::iter(assigned)
+            .for_each_concurrent(OPENING_AT_ONCE, |assignment| {
+                let shared = self.clone();
+                async move {
+                    let id = assignment.cluster;
+                    // One cluster's damage is not the others' (DESIGN §9).
+                    if let Err(error) = shared.assign(assignment).await {
+                        tracing::error!(tenant = %id, error = &error as &dyn std::error::Error, "cluster not opened");
+                    }
+                }
+            })
+            .await;
+    }
+
+    /// Serves the cluster, creating it if this cell never had it. May be repeated.
+    pub(crate) async fn assign(&self, assignment: Assignment) -> Result<Arc<Hosted>, HostError> {
+        let id = assignment.cluster;
+        let order = self.order(id);
+        let _order = order.lock().await;
+        if let Some(hosted) = self.cluster(id) {
+            return Ok(hosted);
+        }
+        // Written down first: a crash in between leaves an assignment that the next start completes.
+        self.assignments.put(&assignment)?;
+        let hosted = Hosted::open(self, assignment).await?;
+        self.clusters.write().insert(id, hosted.clone());
+        Ok(hosted)
+    }
+
+    /// Deletes the cluster and its data. Succeeds when it is not there.
+    pub(crate) async fn remove(&self, id: TenantId) -> Result<(), HostError> {
+        let order = self.order(id);
+        let _order = order.lock().await;
+        let hosted = self.clusters.write().remove(&id);
+        if let Some(hosted) = hosted {
+            hosted.stop(STOP_PATIENCE).await;
+        }
+        self.host.delete(id).await?;
+        self.assignments.remove(id)?;
+        Ok(())
+    }
+
+    fn order(&self, id: TenantId) -> Arc<Mutex<()>> {
+        self.orders.lock().entry(id).or_default().clone()
+    }
+}
+
+/// Deletes what has expired, cluster by cluster. One timer for the cell: idle clusters have none.
+async fn sweep(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        let clusters: Vec<_> = shared.clusters.read().values().cloned().collect();
+        for hosted in clusters {
+            let now_ms = shared.clock.now().as_millisecond();
+            if let Err(error) = hosted.group().delete_expired(now_ms).await {
+                tracing::debug!(tenant = %hosted.id(), error = &error as &dyn std::error::Error, "expired entries stay for now");
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Each handler is: who asks, do they see it, may they, do it. The OpenAPI document at `/openapi.json` is
 //! derived from the handlers' own annotations.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,12 +83,13 @@ type Answer<T> = Result<T, Failure>;
 type Shared = Extract<Arc<State>>;
 
 /// Binds the REST listener and serves it until `tasks` is stopped.
-pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<(), ManagerError> {
+pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr, ManagerError> {
     let address = state.config.listen;
     let tls = base_net::tls::server(&state.config.https, None, &["h2", "http/1.1"])?;
     let acceptor = TlsAcceptor::from(tls);
     let listener =
         TcpListener::bind(address).await.map_err(|cause| ManagerError::Listen { address, cause })?;
+    let bound = listener.local_addr().map_err(|cause| ManagerError::Listen { address, cause })?;
     let app = router(state);
     let group = tasks.clone();
     tasks.spawn(async move {
@@ -115,7 +117,7 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<(), Manage
             });
         }
     });
-    Ok(())
+    Ok(bound)
 }
 
 fn router(state: Arc<State>) -> Router {
@@ -444,7 +446,7 @@ async fn create_kubeconfig(
         .issue_credential(IssueCredentialRequest {
             cluster_id: cluster.id.to_string(),
             user: format!("roadstead:{}:admin", cluster.organization),
-            groups: vec!["system:masters".to_owned()],
+            groups: vec!["kubeadm:cluster-admins".to_owned()],
             lifetime_seconds: KUBECONFIG_SECONDS,
         })
         .await

@@ -63,6 +63,10 @@ pub enum ManagerError {
 #[derive(Clone)]
 pub struct Manager {
     state: Arc<State>,
+    /// Where REST is served.
+    pub rest_address: SocketAddr,
+    /// Where gateways find the routing table.
+    pub rpc_address: SocketAddr,
 }
 
 pub(crate) struct State {
@@ -90,10 +94,10 @@ impl Manager {
             config,
         });
         routing::publish(&state).await?;
-        routing::serve(state.clone(), tasks).await?;
-        http::serve(state.clone(), tasks).await?;
+        let rpc_address = routing::serve(state.clone(), tasks).await?;
+        let rest_address = http::serve(state.clone(), tasks).await?;
         tasks.spawn(driver::run(state.clone()));
-        Ok(Manager { state })
+        Ok(Manager { state, rest_address, rpc_address })
     }
 
     /// Makes a cell known, or says where it is now.

@@ -1,5 +1,6 @@
 //! Tells gateways which cell serves which cluster.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub(crate) async fn publish(state: &State) -> Result<(), DbError> {
     Ok(())
 }
 
-pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<(), ManagerError> {
+pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr, ManagerError> {
     let address = state.config.rpc_listen;
     let identity = &state.config.fleet;
     let tls = ServerTlsConfig::new()
@@ -45,6 +46,7 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<(), Manage
     let listener = tokio::net::TcpListener::bind(address)
         .await
         .map_err(|cause| ManagerError::Listen { address, cause })?;
+    let bound = listener.local_addr().map_err(|cause| ManagerError::Listen { address, cause })?;
     let server = Server::builder().tls_config(tls)?.add_service(RoutingServer::new(Service(state)));
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     let stop = tasks.stopping();
@@ -53,7 +55,7 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<(), Manage
             tracing::error!(error = &error as &dyn std::error::Error, "gRPC for gateways ended");
         }
     });
-    Ok(())
+    Ok(bound)
 }
 
 struct Service(Arc<State>);

@@ -1,3 +1,52 @@
-//! The one binary.
+//! The one binary: argument parsing and wiring, nothing else.
 
-fn main() {}
+mod child;
+mod cli;
+mod client;
+mod files;
+mod service;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    base_net::tls::install_crypto_provider();
+    // A panic in one request must not take a thread of the runtime's pool with it silently; tokio catches
+    // it per task, and the default hook has written where it happened.
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("roadstead: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(cli)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The whole chain on one line: what failed, and why, down to the bottom.
+            eprintln!("roadstead: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Up(options) => up::run(options).await,
+        Command::Cell { config } => service::cell(&config).await,
+        Command::Gateway { config } => service::gateway(&config).await,
+        Command::Node(command) => service::node(command).await,
+        Command::Cluster(asked) => client::cluster(&asked.connection, asked.verb).await,
+        Command::Org(asked) => client::org(&asked.connection, asked.verb).await,
+        Command::Token(asked) => client::token(&asked.connection, asked.verb).await,
+        Command::Completion { shell } => {
+            cli::print_completion(shell);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One cluster on this cell: opened, served, led, stopped.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use base_clock::SharedClock;
+use base_ids::TenantId;
+use base_net::tasks::Tasks;
+use store_mvcc::{Key, Term};
+use store_raft::Group;
+use tenant_apiserver::ControlPlane;
+use tenant_auth::ClusterPki;
+use tenant_controllers::Controllers;
+use tenant_registry::bootstrap;
+use tenant_scheduler::Scheduler;
+use tokio_util::sync::CancellationToken;
+
+use crate::Shared;
+use crate::assignments::{Assignment, AssignmentError};
+use crate::signer::ClusterSigner;
+use crate::tunnels::{Dialer, TunnelMount};
+
+/// Where a cluster's own private keys live: the API has no name for this collection.
+const KEYS: &str = "_keys";
+
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    #[error("assignment")]
+    Assignment(#[from] AssignmentError),
+    #[error("the cluster's store")]
+    Store(#[from] store_raft::HostError),
+    #[error("the cluster's keys")]
+    Keys(#[from] tenant_auth::PkiEntryError),
+    #[error("the cluster's API server")]
+    Plane(#[from] tenant_apiserver::StartError),
+    #[error("the cluster's first objects")]
+    Bootstrap(#[from] bootstrap::BootstrapError),
+}
+
+/// A cluster that is being served.
+pub(crate) struct Hosted {
+    assignment: Assignment,
+    group: Group,
+    plane: Arc<ControlPlane>,
+    tunnels: base_tunnel::Registry,
+    tasks: Tasks,
+}
+
+impl Hosted {
+    /// Opens the cluster's group, making it with fresh keys and default objects if there is none.
+    pub(crate) async fn open(cell: &Shared, assignment: Assignment) -> Result<Arc<Hosted>, HostError> {
+        let id = assignment.cluster;
+        let (group, pki) = if cell.host.contains(id) {
+            let group = cell.host.open_group(id).await?;
+            let pki = ClusterPki::from_entries(|name| {
+                group.space().get(&Key::new(KEYS, name)).map(|entry| entry.value.body.clone())
+            })?;
+            (group, pki)
+        } else {
+            let pki = ClusterPki::generate()?;
+            let first = bootstrap::command(&bootstrap::Options {
+                now: cell.clock.now(),
+                keys: pki.to_entries(),
+                client_ca_pem: pki.ca_pem().to_owned(),
+                front_proxy_ca_pem: pki.front_proxy_ca().cert_pem().to_owned(),
+                defaults: tenant_auth::policy::default_objects(),
+            })?;
+            (cell.host.create(id, first).await?, pki)
+        };
+        let tasks = cell.tasks.child();
+        let tunnels = base_tunnel::Registry::new();
+        let late_plane = Arc::new(OnceLock::new());
+        let addresses: Vec<IpAddr> = assignment.gateway_addresses.iter().map(|address| address.ip()).collect();
+        let plane = ControlPlane::start(tenant_apiserver::Config {
+            tenant: id,
+            group: group.clone(),
+            pki,
+            clock: cell.clock.clone(),
+            dialer: Some(Arc::new(Dialer(tunnels.clone()))),
+            mount: Some(Arc::new(TunnelMount::new(&tunnels, late_plane.clone(), tasks.clone()))),
+            dns_names: vec![assignment.server_name.clone()],
+            ip_addresses: addresses,
+            tasks: tasks.clone(),
+        })?;
+        // Set once, right here; nobody else has the cell to set it.
+        let _ = late_plane.set(Arc::downgrade(&plane));
+        let hosted = Arc::new(Hosted { assignment, group, plane, tunnels, tasks });
+        hosted.tasks.spawn(lead(hosted.clone(), cell.id.to_string(), cell.clock.clone()));
+        Ok(hosted)
+    }
+
+    pub(crate) fn id(&self) -> TenantId {
+        self.assignment.cluster
+    }
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+    pub(crate) fn plane(&self) -> &Arc<ControlPlane> {
+        &self.plane
+    }
+
+    /// Ends loops, tunnels and connections, then the group.
+    pub(crate) async fn stop(&self, patience: Duration) {
+        self.tunnels.close();
+        if !self.tasks.stop(patience).await {
+            tracing::warn!(tenant = %self.id(), "tasks still running after {patience:?}");
+        }
+        self.group.close().await;
+    }
+
+    /// Kubeconfig without credentials, for `kube-public/cluster-info`.
+    fn cluster_info(&self) -> Option<String> {
+        use base64::Engine;
+        let server = self.assignment.gateway_addresses.first()?;
+        let ca = base64::engine::general_purpose::STANDARD.encode(self.plane.pki().ca_pem());
+        Some(format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: https://{server}\n    \
+             tls-server-name: {}\n    certificate-authority-data: {ca}\n",
+            self.assignment.server_name
+        ))
+    }
+}
+
+/// Runs controllers and scheduler while this replica leads, under the term it leads in.
+async fn lead(hosted: Arc<Hosted>, holder: String, clock: SharedClock) {
+    let mut leadership = hosted.group.leadership();
+    let mut running: Option<(Term, CancellationToken, Tasks)> = None;
+    loop {
+        let term = *leadership.borrow_and_update();
+        if running.as_ref().map(|(term, ..)| *term) != term {
+            if let Some((term, stop, loops)) = running.take() {
+                tracing::info!(tenant = %hosted.id(), term = term.0, "leadership lost");
+                stop.cancel();
+                loops.stop(Duration::from_secs(5)).await;
+            }
+            if let Some(term) = term {
+                tracing::debug!(tenant = %hosted.id(), term = term.0, "leading");
+                running = Some(start_loops(&hosted, &holder, &clock, term));
+            }
+        }
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn start_loops(
+    hosted: &Arc<Hosted>,
+    holder: &str,
+    clock: &SharedClock,
+    term: Term,
+) -> (Term, CancellationToken, Tasks) {
+    let loops = hosted.tasks.child();
+    let stop = loops.stopping();
+    let plane = hosted.plane.clone();
+    let api_for = move |component: &str| plane.client(tenant_controllers::identity(component), Some(term));
+    let config = tenant_controllers::Config {
+        cluster_info: hosted.cluster_info(),
+        signer: Some(Arc::new(ClusterSigner(hosted.plane.pki().ca().clone()))),
+        ..tenant_controllers::Config::new(holder, hosted.plane.pki().ca_pem())
+    };
+    loops.spawn(Controllers::run(api_for.clone(), clock.clone(), config, stop.clone()));
+    loops.spawn(Scheduler::run(
+        api_for,
+        clock.clone(),
+        tenant_scheduler::Config::new(holder),
+        stop.clone(),
+    ));
+    (term, stop, loops)
+}

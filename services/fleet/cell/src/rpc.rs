@@ -1,0 +1,212 @@
+//! Orders from the manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api_machinery::{Document, Gvr};
+use base_ids::TenantId;
+use base_net::tasks::Tasks;
+use fleet_rpc::cell_server::{Cell, CellServer};
+use fleet_rpc::{
+    AssignClusterRequest, AssignClusterResponse, ClusterReport, CreateJoinTokenRequest,
+    CreateJoinTokenResponse, IssueCredentialRequest, IssueCredentialResponse, RemoveClusterRequest,
+    RemoveClusterResponse, ReportRequest, ReportResponse,
+};
+use rand::Rng;
+use serde_json::json;
+use tenant_client::{CreateOptions, UserInfo};
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+use x509_parser::prelude::FromDer;
+
+use crate::hosted::Hosted;
+use crate::{Assignment, CellError, Config, HostError, Shared};
+
+/// The common name that the fleet's CA gives to managers and to nobody else.
+const MANAGER: &str = "manager";
+
+/// No credential of a cluster lives longer.
+const LONGEST_CREDENTIAL: Duration = base_net::pki::YEAR;
+
+pub(crate) fn serve(
+    listener: TcpListener,
+    config: &Config,
+    shared: Arc<Shared>,
+    tasks: &Tasks,
+) -> Result<(), CellError> {
+    let identity = config.identity();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(&identity.cert_pem, &identity.key_pem))
+        .client_ca_root(Certificate::from_pem(&config.ca_pem));
+    let server = Server::builder()
+        .tls_config(tls)?
+        .add_service(CellServer::with_interceptor(Orders(shared), managers_only));
+    let stop = tasks.stopping();
+    tasks.spawn(async move {
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await {
+            tracing::error!(error = &error as &dyn std::error::Error, "gRPC for the manager ended");
+        }
+    });
+    Ok(())
+}
+
+/// Other cells and gateways have certificates of the same CA; only a manager may give orders.
+fn managers_only(request: Request<()>) -> Result<Request<()>, Status> {
+    let certificates = request.peer_certs();
+    let first = certificates.as_ref().and_then(|chain| chain.first());
+    let name = first.and_then(|der| {
+        let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;
+        let name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+        Some(name)
+    });
+    if name.as_deref() == Some(MANAGER) {
+        return Ok(request);
+    }
+    Err(Status::permission_denied("only the manager gives orders to a cell"))
+}
+
+struct Orders(Arc<Shared>);
+
+impl Orders {
+    fn hosted(&self, id: &str) -> Result<Arc<Hosted>, Status> {
+        self.0.cluster(cluster_id(id)?).ok_or_else(|| Status::not_found("this cell does not serve that cluster"))
+    }
+}
+
+#[tonic::async_trait]
+impl Cell for Orders {
+    async fn assign_cluster(
+        &self,
+        request: Request<AssignClusterRequest>,
+    ) -> Result<Response<AssignClusterResponse>, Status> {
+        let assignment =
+            request.into_inner().assignment.ok_or_else(|| Status::invalid_argument("no assignment"))?;
+        let assignment = parse(assignment)?;
+        let hosted = self.0.assign(assignment).await.map_err(refuse)?;
+        Ok(Response::new(AssignClusterResponse { ca_pem: hosted.plane().pki().ca_pem().to_owned() }))
+    }
+
+    async fn remove_cluster(
+        &self,
+        request: Request<RemoveClusterRequest>,
+    ) -> Result<Response<RemoveClusterResponse>, Status> {
+        let id = cluster_id(&request.into_inner().cluster_id)?;
+        self.0.remove(id).await.map_err(refuse)?;
+        Ok(Response::new(RemoveClusterResponse {}))
+    }
+
+    async fn issue_credential(
+        &self,
+        request: Request<IssueCredentialRequest>,
+    ) -> Result<Response<IssueCredentialResponse>, Status> {
+        let request = request.into_inner();
+        let hosted = self.hosted(&request.cluster_id)?;
+        let lifetime = Duration::from_secs(request.lifetime_seconds).min(LONGEST_CREDENTIAL);
+        let pki = hosted.plane().pki();
+        let issued = pki
+            .issue_client(&request.user, &request.groups, lifetime)
+            .map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(IssueCredentialResponse {
+            ca_pem: pki.ca_pem().to_owned(),
+            cert_pem: issued.cert_pem,
+            key_pem: issued.key_pem,
+        }))
+    }
+
+    async fn create_join_token(
+        &self,
+        request: Request<CreateJoinTokenRequest>,
+    ) -> Result<Response<CreateJoinTokenResponse>, Status> {
+        let request = request.into_inner();
+        let hosted = self.hosted(&request.cluster_id)?;
+        let (id, secret) = (random_token(6), random_token(16));
+        let expires = self.0.clock.now() + Duration::from_secs(request.lifetime_seconds);
+        // A bootstrap token is a Secret, as kubeadm makes it:
+        // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
+        let document = Document::from_value(json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
+            "type": "bootstrap.kubernetes.io/token",
+            "stringData": {
+                "token-id": id,
+                "token-secret": secret,
+                "expiration": base_clock::rfc3339(expires),
+                "usage-bootstrap-authentication": "true",
+                "usage-bootstrap-signing": "true",
+                "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+                "description": "made by the manager for a node to join",
+            },
+        }))
+        .unwrap_or_default();
+        let manager = UserInfo {
+            name: "roadstead:manager".to_owned(),
+            groups: vec![UserInfo::MASTERS.to_owned(), UserInfo::AUTHENTICATED.to_owned()],
+            ..UserInfo::default()
+        };
+        let options = CreateOptions { namespace: Some("kube-system".to_owned()), ..CreateOptions::default() };
+        hosted
+            .plane()
+            .client(manager, None)
+            .create(&Gvr::core("secrets"), document, options)
+            .await
+            .map_err(|status| Status::unavailable(status.message))?;
+        let ca_pem = hosted.plane().pki().ca_pem().to_owned();
+        Ok(Response::new(CreateJoinTokenResponse {
+            token: format!("{id}.{secret}"),
+            ca_cert_hash: base_net::pki::public_key_hash(&ca_pem).map_err(|error| Status::internal(error.to_string()))?,
+            ca_pem,
+        }))
+    }
+
+    async fn report(&self, _: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
+        let clusters = self.0.clusters.read();
+        let reports = clusters.iter().map(|(id, hosted)| {
+            let usage = hosted.group().space().usage();
+            ClusterReport {
+                cluster_id: id.to_string(),
+                serving: hosted.group().leadership().borrow().is_some(),
+                revision: hosted.group().space().revision().0,
+                store_bytes: usage.bytes,
+                store_keys: usage.keys,
+            }
+        });
+        Ok(Response::new(ReportResponse { clusters: reports.collect() }))
+    }
+}
+
+fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
+    let invalid = |error: &dyn std::fmt::Display| Status::invalid_argument(error.to_string());
+    Ok(Assignment {
+        cluster: cluster_id(&given.cluster_id)?,
+        name: given.name.parse().map_err(|error| invalid(&error))?,
+        organization: given.organization.parse().map_err(|error| invalid(&error))?,
+        kubernetes_version: given.kubernetes_version,
+        server_name: given.server_name,
+        gateway_addresses: given
+            .gateway_addresses
+            .iter()
+            .map(|address| address.parse().map_err(|error| invalid(&error)))
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn cluster_id(text: &str) -> Result<TenantId, Status> {
+    text.parse().map_err(|error: base_ids::ParseIdError| Status::invalid_argument(error.to_string()))
+}
+
+fn refuse(error: HostError) -> Status {
+    tracing::error!(error = &error as &dyn std::error::Error, "order not carried out");
+    Status::unavailable(error.to_string())
+}
+
+/// Lower-case letters and digits, as bootstrap tokens want them.
+fn random_token(length: usize) -> String {
+    const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    // The thread's generator is a CSPRNG seeded by the operating system.
+    let mut random = rand::rng();
+    (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}

@@ -1,0 +1,169 @@
+//! Child processes: started, waited for until ready, restarted when they die, ended in order.
+//!
+//! A child writes one line of JSON to its standard output once it serves; its standard error is its log.
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base_net::tasks::Tasks;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+/// A child that says nothing for this long will not come up. A node imports images first.
+const READY_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long a child may take to stop before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Before a child that died is started again; doubled each time up to the longest.
+const RESTART_DELAY: Duration = Duration::from_millis(200);
+const LONGEST_RESTART_DELAY: Duration = Duration::from_secs(10);
+
+/// How to start one.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// For messages.
+    pub name: String,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    pub log: PathBuf,
+}
+
+/// One that runs; stops with `Tasks`, and is restarted until then.
+pub struct Running<T> {
+    /// What it said when it was ready, again after each restart.
+    pub ready: mpsc::Receiver<T>,
+}
+
+/// Said by a child that serves; see [`Running::ready`].
+pub fn say_ready(what: &impl Serialize) -> Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", serde_json::to_string(what)?)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Called first by a child: ends with its parent, even when that is killed.
+pub fn die_with_parent() -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .context("cannot ask to be told of the parent's death")?;
+    // The parent may have died before we asked.
+    if rustix::process::getppid().is_none_or(|parent| parent.as_raw_nonzero().get() == 1) {
+        bail!("the parent process is gone");
+    }
+    Ok(())
+}
+
+impl Recipe {
+    /// Starts the child, waits until it is ready and keeps it running until `tasks` is stopped.
+    pub async fn keep_running<T: DeserializeOwned + Send + 'static>(self, tasks: &Tasks) -> Result<(T, Running<T>)> {
+        let (mut child, first) = self.start().await?;
+        let (tell, ready) = mpsc::channel(8);
+        let stop = tasks.stopping();
+        tasks.spawn_to_end(async move {
+            let mut delay = RESTART_DELAY;
+            loop {
+                let status = tokio::select! {
+                    status = child.wait() => status,
+                    () = stop.cancelled() => {
+                        end(&self.name, child).await;
+                        return;
+                    }
+                };
+                tracing::error!(child = %self.name, status = %describe(status), log = %self.log.display(), "died; starting it again");
+                loop {
+                    tokio::select! {
+                        () = tokio::time::sleep(delay) => {}
+                        () = stop.cancelled() => return,
+                    }
+                    delay = (delay * 2).min(LONGEST_RESTART_DELAY);
+                    match self.start().await {
+                        Ok((again, said)) => {
+                            child = again;
+                            delay = RESTART_DELAY;
+                            // Whoever asked may no longer care where it is.
+                            let _ = tell.try_send(said);
+                            break;
+                        }
+                        Err(error) => tracing::error!(child = %self.name, "not started: {error:#}"),
+                    }
+                }
+            }
+        });
+        Ok((first, Running { ready }))
+    }
+
+    async fn start<T: DeserializeOwned>(&self) -> Result<(Child, T)> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .with_context(|| format!("cannot write {}", self.log.display()))?;
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            // Ctrl-C goes to the whole foreground group; children stop when they are told to, in order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.name))?;
+        let stdout = child.stdout.take().ok_or_else(|| anyhow!("{} has no output", self.name))?;
+        let mut lines = BufReader::new(stdout).lines();
+        let line = tokio::time::timeout(READY_TIMEOUT, lines.next_line()).await;
+        let line = match line {
+            Ok(Ok(Some(line))) => line,
+            Ok(_) => {
+                let status = child.wait().await;
+                bail!("{} {}: {}", self.name, describe(status), self.last_words());
+            }
+            Err(_) => {
+                end(&self.name, child).await;
+                bail!("{} was not ready within {READY_TIMEOUT:?}; see {}", self.name, self.log.display());
+            }
+        };
+        // Whatever else it prints is read and thrown away, or it would block once the pipe is full.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let said = serde_json::from_str(&line)
+            .with_context(|| format!("{} said {line:?} instead of where it serves", self.name))?;
+        Ok((child, said))
+    }
+
+    /// The last line of its log: a child that fails says why there.
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        match log.lines().rev().find(|line| !line.trim().is_empty()) {
+            Some(line) => line.strip_prefix("roadstead: ").unwrap_or(line).to_owned(),
+            None => format!("see {}", self.log.display()),
+        }
+    }
+}
+
+fn describe(status: std::io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => format!("ended with {status}"),
+        Err(error) => format!("was lost: {error}"),
+    }
+}
+
+async fn end(name: &str, mut child: Child) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+    if let Some(pid) = pid {
+        // It may have died this instant, which is what is wanted.
+        let _ = kill(pid, Signal::SIGTERM);
+    }
+    if tokio::time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
+        tracing::warn!(child = name, "did not stop within {STOP_TIMEOUT:?}; killing it");
+        let _ = child.kill().await;
+    }
+}

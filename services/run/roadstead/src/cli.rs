@@ -1,0 +1,280 @@
+//! What can be said on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use base_ids::Slug;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use fleet_model::Role;
+
+#[derive(Debug, Parser)]
+#[command(name = "roadstead", version, about = "Hosted Kubernetes: many clusters on few machines", max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How client verbs reach the manager. Without any of these: the fleet that `roadstead up` runs in --data.
+#[derive(Debug, Args)]
+pub struct Connection {
+    /// The manager's address, https://HOST:PORT
+    #[arg(long, global = true, env = "ROADSTEAD_SERVER", value_name = "URL", help_heading = "Connection")]
+    pub server: Option<String>,
+    /// File with an API token
+    #[arg(long, global = true, env = "ROADSTEAD_TOKEN_FILE", value_name = "FILE", help_heading = "Connection")]
+    pub token_file: Option<PathBuf>,
+    /// File with the manager's CA certificate
+    #[arg(long, global = true, env = "ROADSTEAD_CA_FILE", value_name = "FILE", help_heading = "Connection")]
+    pub ca_file: Option<PathBuf>,
+    /// Data directory of `roadstead up`
+    #[arg(
+        long,
+        global = true,
+        env = "ROADSTEAD_DATA",
+        default_value = ".roadstead",
+        value_name = "DIR",
+        help_heading = "Connection"
+    )]
+    pub data: PathBuf,
+}
+
+/// A family of client verbs; the connection's options go before or after the verb.
+#[derive(Debug, Args)]
+pub struct Client<V: Subcommand> {
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(subcommand)]
+    pub verb: V,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a whole fleet on this machine, in the foreground
+    Up(Up),
+    /// Run one cell
+    #[command(hide = true)]
+    Cell {
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Run a gateway
+    #[command(hide = true)]
+    Gateway {
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Join a machine to a cluster, or run it
+    #[command(subcommand)]
+    Node(Node),
+    /// Create, list and delete clusters
+    Cluster(Client<Cluster>),
+    /// Create, list and delete organisations
+    Org(Client<Org>),
+    /// Create, list and delete API tokens
+    Token(Client<Token>),
+    /// Print a completion script for your shell
+    Completion { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Args, Clone)]
+pub struct Up {
+    /// Cells to run, each a process of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub cells: u8,
+    /// Worker nodes of the demo cluster; they need root
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=16))]
+    pub nodes: u8,
+    /// Neither the organisation `demo` nor its cluster
+    #[arg(long)]
+    pub no_demo: bool,
+    /// Where clients of clusters connect
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "IP:PORT")]
+    pub gateway: SocketAddr,
+    /// Where the manager's API is served
+    #[arg(long, default_value = "127.0.0.1:8443", value_name = "IP:PORT")]
+    pub manager: SocketAddr,
+    /// Where everything is kept
+    #[arg(long, env = "ROADSTEAD_DATA", default_value = ".roadstead", value_name = "DIR")]
+    pub data: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Node {
+    /// Run a node from a configuration file
+    #[command(hide = true)]
+    Run {
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Join this machine to a cluster and run it as a node, in the foreground
+    Join(Join),
+}
+
+#[derive(Debug, Args)]
+pub struct Join {
+    /// The gateway, https://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    pub server: String,
+    /// The cluster's TLS server name
+    #[arg(long)]
+    pub tls_server_name: Option<String>,
+    /// Bootstrap token
+    #[arg(long)]
+    pub token: String,
+    /// sha256:… of the cluster CA's public key
+    #[arg(long, required_unless_present = "ca_file")]
+    pub discovery_token_ca_cert_hash: Option<String>,
+    /// The cluster's CA certificate, instead of its hash
+    #[arg(long)]
+    pub ca_file: Option<PathBuf>,
+    /// The node's name; the machine's host name by default
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Where the node keeps its identity and state
+    #[arg(long, default_value = "/var/lib/roadstead")]
+    pub data: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Output {
+    Table,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub struct Shown {
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
+pub struct OfOrg {
+    /// The organisation
+    #[arg(long, env = "ROADSTEAD_ORG", default_value = "demo")]
+    pub org: Slug,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Create a cluster; it serves requests when this returns
+    Create {
+        name: Slug,
+        #[command(flatten)]
+        of: OfOrg,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// List an organisation's clusters
+    List {
+        #[command(flatten)]
+        of: OfOrg,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Show one cluster
+    Get {
+        name: Slug,
+        #[command(flatten)]
+        of: OfOrg,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Print a kubeconfig with administrator's rights
+    Kubeconfig {
+        name: Slug,
+        #[command(flatten)]
+        of: OfOrg,
+    },
+    /// Print the command that joins a machine
+    JoinCommand {
+        name: Slug,
+        #[command(flatten)]
+        of: OfOrg,
+    },
+    /// Delete a cluster and all its data
+    Delete {
+        name: Slug,
+        #[command(flatten)]
+        of: OfOrg,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Org {
+    /// Create an organisation
+    Create {
+        name: Slug,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// List organisations
+    List {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Delete an organisation that has no clusters
+    Delete { name: Slug },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Create an API token; its secret is printed once
+    Create {
+        /// What it is for
+        description: String,
+        #[arg(long, value_parser = parse_role)]
+        role: Role,
+        /// The organisation; none for the provider's own tokens
+        #[arg(long)]
+        org: Option<Slug>,
+        /// Seconds until it expires; never by default
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        expires_in_seconds: Option<u32>,
+    },
+    /// List API tokens
+    List {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Delete an API token
+    Delete { id: String },
+}
+
+fn parse_role(text: &str) -> Result<Role, String> {
+    Role::parse(text).ok_or_else(|| "one of provider, admin, viewer".to_owned())
+}
+
+pub fn print_completion(shell: clap_complete::Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "roadstead", &mut std::io::stdout());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_the_readme_says_parses() {
+        for line in [
+            "roadstead up",
+            "roadstead up --data x --cells 3 --nodes 2 --no-demo",
+            "roadstead cluster create acme --org demo",
+            "roadstead cluster kubeconfig acme",
+            "roadstead cluster list",
+            "roadstead cluster delete acme",
+            "roadstead org list -o json",
+            "roadstead token create ci --role admin --org demo",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        for line in ["roadstead up --cells 0", "roadstead cluster create ../x", "roadstead up --nodes -1"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Small files that must be whole and, where they hold secrets, private.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+
+/// Replaces `path` by `content`; readers see the old or the new file, never half of one. Mode 0600.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
+    let fresh = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        // Left behind by a crash, possibly with other permissions.
+        let _ = fs::remove_file(&fresh);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// `None` when there is no such file.
+pub fn read_text(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// A folder that only its owner can look into.
+pub fn private_dir(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot set permissions of {}", path.display()))
+}
+
+/// Held for as long as the process lives; the kernel lets go of it even after kill -9.
+#[derive(Debug)]
+pub struct DirLock(#[allow(dead_code, reason = "held, not used")] File);
+
+/// Takes the data directory for this process alone.
+pub fn lock_dir(dir: &Path) -> Result<DirLock> {
+    let path = dir.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let holder = fs::read_to_string(&path).unwrap_or_default();
+        bail!(
+            "{} is in use by process {}; stop it, or choose another folder with --data",
+            dir.display(),
+            holder.trim()
+        );
+    }
+    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(DirLock(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_user_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock_dir(dir.path()).unwrap();
+        let error = lock_dir(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(first);
+        lock_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn secrets_are_private_even_over_an_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        fs::write(path.with_extension("new"), "left over").unwrap();
+        write_private(&path, b"secret").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read_text(&path).unwrap().as_deref(), Some("secret"));
+    }
+}

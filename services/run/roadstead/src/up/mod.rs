@@ -1,0 +1,335 @@
+//! A whole fleet on this machine: manager in this process, gateway, cells and nodes as children.
+
+pub mod layout;
+mod nodes;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use base_clock::SystemClock;
+use base_ids::{CellId, Slug};
+use base_net::pki::{Ca, Issued, Profile, YEAR};
+use base_net::tasks::Tasks;
+use fleet_client::{Client, ClientError};
+use fleet_manager::Manager;
+use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Role};
+
+use crate::child::{Recipe, Running};
+use crate::cli::Up;
+use crate::files::{lock_dir, private_dir, read_text, write_private};
+use crate::service::{CellReady, GatewayReady, stop_signal};
+
+use layout::Layout;
+
+/// Clusters a cell takes at most. DESIGN's aim is ten thousand on a small machine.
+const CELL_CAPACITY: u32 = 10_000;
+
+/// How long the demo cluster may take to serve after it was asked for.
+const CLUSTER_PATIENCE: Duration = Duration::from_secs(30);
+
+pub async fn run(options: Up) -> Result<()> {
+    let started = Instant::now();
+    let layout = Layout::new(&absolute(&options.data)?);
+    private_dir(layout.root())?;
+    let _lock = lock_dir(layout.root())?;
+    private_dir(&layout.logs())?;
+    let mut telemetry = base_telemetry::Options::from_env("roadstead-manager");
+    if std::env::var_os("ROADSTEAD_LOG").is_none() {
+        // The foreground shows progress; what went well belongs in no log.
+        telemetry.filter = "warn".to_owned();
+    }
+    let _telemetry = base_telemetry::init(&telemetry)?;
+
+    // Innermost first: nodes end while their API server is still there, cells before the manager.
+    let fleet = Fleet { managers: Tasks::new(), cells: Tasks::new(), gateway: Tasks::new(), nodes: Tasks::new() };
+    let outcome = tokio::select! {
+        outcome = bring_up(&options, &layout, &fleet, started) => outcome,
+        signal = stop_signal() => signal.map(|()| eprintln!("stopped before everything was up")),
+    };
+    let outcome = match outcome {
+        Ok(()) => stop_signal().await.map(|()| progress("stopping")),
+        failed => failed,
+    };
+    fleet.stop().await;
+    outcome
+}
+
+/// Everything that runs, in the groups that end one after the other.
+struct Fleet {
+    managers: Tasks,
+    cells: Tasks,
+    gateway: Tasks,
+    nodes: Tasks,
+}
+
+impl Fleet {
+    async fn stop(&self) {
+        for group in [&self.nodes, &self.gateway, &self.cells, &self.managers] {
+            if !group.stop(Duration::from_secs(30)).await {
+                tracing::warn!("something is still running after 30 s");
+            }
+        }
+    }
+}
+
+async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant) -> Result<()> {
+    let ca = fleet_ca(layout)?;
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let network = nodes::prepare(options, layout)?;
+
+    let mut gateways = vec![options.gateway];
+    gateways.extend(network.as_ref().map(|network| SocketAddr::new(network.host_address, options.gateway.port())));
+    let manager = start_manager(options, layout, &ca, &gateways, &fleet.managers).await?;
+    for number in 1..=options.cells {
+        start_cell(number, layout, &ca, &binary, &manager, &fleet.cells).await?;
+    }
+    progress(&format!("{} cell{} serving", options.cells, if options.cells == 1 { "" } else { "s" }));
+    start_gateway(layout, &ca, &binary, &manager, &gateways, &fleet.gateway).await?;
+    progress(&format!("gateway on {}", options.gateway));
+    let client = admin(layout, &ca, &manager).await?;
+    progress(&format!("manager on https://{}", manager.rest_address));
+
+    if options.no_demo {
+        println!(
+            "ready in {:.1} s: manager https://{}, gateway {}, token {}",
+            started.elapsed().as_secs_f64(),
+            manager.rest_address,
+            options.gateway,
+            layout.admin_token().display(),
+        );
+        println!("try next:\n  {} org create acme --data {}", binary.display(), layout.root().display());
+        println!("  {} cluster create blue --org acme --data {}", binary.display(), layout.root().display());
+        println!("  {} cluster list --org acme --data {}", binary.display(), layout.root().display());
+        return Ok(());
+    }
+
+    let cluster = demo_cluster(&client).await?;
+    let kubeconfig = demo_kubeconfig(layout, &client, &cluster).await?;
+    progress("cluster demo serving");
+    if let Some(network) = network {
+        nodes::start(options, layout, &network, &client, &cluster, &binary, &fleet.nodes).await?;
+    }
+    println!(
+        "ready in {:.1} s: manager https://{}, gateway {}, token {}, kubeconfig {}",
+        started.elapsed().as_secs_f64(),
+        manager.rest_address,
+        options.gateway,
+        layout.admin_token().display(),
+        kubeconfig.display(),
+    );
+    println!("try next:");
+    println!("  export KUBECONFIG={}", kubeconfig.display());
+    println!("  kubectl create deployment web --image=roadstead.local/demo:1 --replicas=3");
+    println!("  {} cluster create acme --data {}", binary.display(), layout.root().display());
+    Ok(())
+}
+
+/// The fleet's own CA: mTLS between our processes, and the manager's HTTPS.
+fn fleet_ca(layout: &Layout) -> Result<Ca> {
+    let (cert, key) = (read_text(&layout.fleet_ca())?, read_text(&layout.fleet_ca_key())?);
+    if let (Some(cert), Some(key)) = (cert, key) {
+        return Ca::from_pem(&cert, &key).with_context(|| {
+            format!("{} is damaged; restore it, or start on another folder", layout.fleet_ca().display())
+        });
+    }
+    let ca = Ca::generate("roadstead-fleet")?;
+    // The key first: a certificate without its key would look complete to the next start.
+    write_private(&layout.fleet_ca_key(), ca.key_pem().as_bytes())?;
+    write_private(&layout.fleet_ca(), ca.cert_pem().as_bytes())?;
+    Ok(ca)
+}
+
+fn identity(ca: &Ca, name: &str, address: Option<SocketAddr>) -> Result<Issued> {
+    let ip_addresses = address.map(|address| address.ip()).into_iter().collect();
+    Ok(ca.issue(&Profile {
+        common_name: name.to_owned(),
+        organizations: vec!["roadstead".to_owned()],
+        dns_names: vec![name.to_owned(), "localhost".to_owned()],
+        ip_addresses,
+        server: true,
+        client: true,
+        lifetime: YEAR,
+    })?)
+}
+
+async fn start_manager(
+    options: &Up,
+    layout: &Layout,
+    ca: &Ca,
+    gateways: &[SocketAddr],
+    tasks: &Tasks,
+) -> Result<Manager> {
+    let config = fleet_manager::Config {
+        listen: options.manager,
+        rpc_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        database: layout.database(),
+        https: identity(ca, "manager", Some(options.manager))?,
+        fleet_ca_pem: ca.cert_pem().to_owned(),
+        fleet: identity(ca, "manager", None)?,
+        gateway_addresses: gateways.to_vec(),
+    };
+    let manager = Manager::start(config, SystemClock::shared(), tasks).await?;
+    write_private(&layout.manager_url(), format!("https://{}\n", manager.rest_address).as_bytes())?;
+    Ok(manager)
+}
+
+async fn start_cell(
+    number: u8,
+    layout: &Layout,
+    ca: &Ca,
+    binary: &Path,
+    manager: &Manager,
+    tasks: &Tasks,
+) -> Result<()> {
+    let dir = layout.cell(number);
+    private_dir(&dir)?;
+    let config_file = dir.join("config.json");
+    // The id outlives restarts: clusters are assigned to it.
+    let known: Option<fleet_cell::Config> = match read_text(&config_file)? {
+        Some(text) => Some(serde_json::from_str(&text).with_context(|| {
+            format!("{} is damaged; restore it, or start on another folder", config_file.display())
+        })?),
+        None => None,
+    };
+    let certificate = identity(ca, "cell", None)?;
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let config = fleet_cell::Config {
+        id: known.map_or_else(CellId::generate, |config| config.id),
+        data_dir: dir,
+        rpc_listen: any_port,
+        api_listen: any_port,
+        ca_pem: ca.cert_pem().to_owned(),
+        cert_pem: certificate.cert_pem,
+        key_pem: certificate.key_pem,
+    };
+    write_private(&config_file, &serde_json::to_vec_pretty(&config)?)?;
+    let name: Slug = format!("cell-{number}").parse()?;
+    let recipe = Recipe {
+        name: name.to_string(),
+        program: binary.to_owned(),
+        arguments: vec!["cell".to_owned(), "--config".to_owned(), config_file.display().to_string()],
+        log: layout.log(name.as_str()),
+    };
+    let (ready, Running { ready: mut again }): (CellReady, _) = recipe.keep_running(tasks).await?;
+    let register = async |manager: &Manager, ready: CellReady| {
+        manager.register_cell(config.id, &name, ready.rpc, ready.api, CELL_CAPACITY).await
+    };
+    register(manager, ready).await?;
+    // A cell that was started again listens elsewhere.
+    let (manager, name, id) = (manager.clone(), name.clone(), config.id);
+    tasks.spawn(async move {
+        while let Some(ready) = again.recv().await {
+            if let Err(error) = manager.register_cell(id, &name, ready.rpc, ready.api, CELL_CAPACITY).await {
+                tracing::error!(error = &error as &dyn std::error::Error, cell = %name, "not registered");
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn start_gateway(
+    layout: &Layout,
+    ca: &Ca,
+    binary: &Path,
+    manager: &Manager,
+    listen: &[SocketAddr],
+    tasks: &Tasks,
+) -> Result<()> {
+    let dir = layout.gateway();
+    private_dir(&dir)?;
+    let certificate = identity(ca, "gateway", None)?;
+    let config = fleet_gateway::Config {
+        listen: listen.to_vec(),
+        manager: manager.rpc_address,
+        ca_pem: ca.cert_pem().to_owned(),
+        cert_pem: certificate.cert_pem,
+        key_pem: certificate.key_pem,
+        state_file: dir.join("routes.json"),
+    };
+    let config_file = dir.join("config.json");
+    write_private(&config_file, &serde_json::to_vec_pretty(&config)?)?;
+    let recipe = Recipe {
+        name: "gateway".to_owned(),
+        program: binary.to_owned(),
+        arguments: vec!["gateway".to_owned(), "--config".to_owned(), config_file.display().to_string()],
+        log: layout.log("gateway"),
+    };
+    let (GatewayReady {}, _running) = recipe.keep_running(tasks).await?;
+    Ok(())
+}
+
+/// The manager's API with the provider's token, which is made at the first start.
+async fn admin(layout: &Layout, ca: &Ca, manager: &Manager) -> Result<Client> {
+    let known = read_text(&layout.admin_token())?;
+    let token = match known {
+        Some(token) if manager.accepts(token.trim()).await? => token,
+        _ => {
+            let request = CreateToken {
+                description: "made by `roadstead up`".to_owned(),
+                role: Role::Provider,
+                organization: None,
+                expires_in_seconds: None,
+            };
+            let secret = manager.create_token(&request).await?.secret;
+            write_private(&layout.admin_token(), format!("{secret}\n").as_bytes())?;
+            secret
+        }
+    };
+    Ok(Client::new(&format!("https://{}", manager.rest_address), ca.cert_pem(), &token)?)
+}
+
+fn demo() -> Result<Slug> {
+    Ok("demo".parse()?)
+}
+
+/// The cluster `demo` of the organisation `demo`, both made when missing.
+async fn demo_cluster(client: &Client) -> Result<Cluster> {
+    let name = demo()?;
+    let conflict = |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 409);
+    match client.create_organization(&name).await {
+        Ok(_) => {}
+        Err(error) if conflict(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match client.create_cluster(&name, &CreateCluster { name: name.clone(), kubernetes_version: None }).await {
+        Ok(_) => {}
+        Err(error) if conflict(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let deadline = Instant::now() + CLUSTER_PATIENCE;
+    loop {
+        let cluster = client.cluster(&name, &name).await?;
+        if cluster.state == ClusterState::Ready {
+            return Ok(cluster);
+        }
+        if Instant::now() > deadline {
+            return Err(anyhow!("the cluster demo is still {} after {CLUSTER_PATIENCE:?}", cluster.state.as_str()));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Kept while it names the same cluster at the same gateway; people may have copied it.
+async fn demo_kubeconfig(layout: &Layout, client: &Client, cluster: &Cluster) -> Result<PathBuf> {
+    let path = layout.demo_kubeconfig();
+    let fresh = client.kubeconfig(&cluster.organization, &cluster.name).await?.kubeconfig;
+    let server = fresh.lines().find(|line| line.trim_start().starts_with("server:")).unwrap_or_default();
+    let kept = read_text(&path)?
+        .is_some_and(|text| text.contains(&cluster.server_name) && text.lines().any(|line| line == server));
+    if !kept {
+        write_private(&path, fresh.as_bytes())?;
+    }
+    Ok(path)
+}
+
+pub(crate) fn progress(what: &str) {
+    println!("· {what}");
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+    fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
+}
