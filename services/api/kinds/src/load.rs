@@ -103,8 +103,14 @@ impl Kinds {
         let mut by_gvk = HashMap::new();
         for (at, resource) in list.iter().enumerate() {
             let (gvr, gvk) = (&resource.gvr, &resource.gvk);
-            by_gvr.insert((borrowed(&gvr.group), borrowed(&gvr.version), borrowed(&gvr.resource)), at);
-            by_gvk.insert((borrowed(&gvk.group), borrowed(&gvk.version), borrowed(&gvk.kind)), at);
+            by_gvr.insert(
+                (borrowed(gvr.group.clone()), borrowed(gvr.version.clone()), borrowed(gvr.resource.clone())),
+                at,
+            );
+            by_gvk.insert(
+                (borrowed(gvk.group.clone()), borrowed(gvk.version.clone()), borrowed(gvk.kind.clone())),
+                at,
+            );
         }
         let custom = by_name["dev.roadstead.CustomResource"];
         Kinds { resources: list, messages, by_gvr, by_gvk, by_name, kind_messages, custom }
@@ -122,10 +128,10 @@ fn bad(line: &str) -> ! {
 }
 
 /// Everything in the table is borrowed from the embedded text.
-fn borrowed(text: &Cow<'static, str>) -> &'static str {
+fn borrowed(text: Cow<'static, str>) -> &'static str {
     match text {
         Cow::Borrowed(text) => text,
-        Cow::Owned(text) => bad(text),
+        Cow::Owned(text) => bad(&text),
     }
 }
 

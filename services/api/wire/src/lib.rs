@@ -1,1 +1,3 @@
 //! Encodings: YAML, protobuf, tables.
+
+pub mod table;

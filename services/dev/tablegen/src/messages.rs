@@ -140,7 +140,7 @@ impl Joined {
             }
             lines.push((0, line(json, 0, value, None, required.contains(json))));
         }
-        lines.sort_by(|a, b| a.0.cmp(&b.0));
+        lines.sort_by_key(|(number, _)| *number);
         message.fields = lines.into_iter().map(|(_, line)| line).collect();
         message.json = properties.keys().cloned().collect();
         self.messages.insert(name.to_owned(), message);
