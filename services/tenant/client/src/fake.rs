@@ -547,3 +547,37 @@ fn merge_list(old: &mut Vec<Value>, new: &[Value]) {
         }
     }
 }
+
+/// A clock that follows tokio's, so that a test with paused time moves both at once.
+#[derive(Debug)]
+pub struct TokioClock {
+    started: tokio::time::Instant,
+    epoch: base_clock::Timestamp,
+}
+
+impl TokioClock {
+    pub fn shared() -> SharedClock {
+        let epoch = base_clock::Timestamp::from_second(1_796_000_000).expect("a time in range");
+        Arc::new(TokioClock { started: tokio::time::Instant::now(), epoch })
+    }
+}
+
+impl base_clock::Clock for TokioClock {
+    fn now(&self) -> base_clock::Timestamp {
+        self.epoch.saturating_add(self.started.elapsed()).unwrap_or(base_clock::Timestamp::MAX)
+    }
+    fn monotonic(&self) -> std::time::Duration {
+        self.started.elapsed()
+    }
+}
+
+/// Waits until `holds`, a minute of (paused) time at most; then says what was waited for.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("waited in vain: {what}");
+}

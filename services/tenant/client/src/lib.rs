@@ -10,9 +10,12 @@ mod api;
 #[cfg(feature = "testing")]
 pub mod fake;
 mod identity;
+pub mod lease;
+mod recorder;
 
 pub use api::{
     Api, CreateOptions, DeleteOptions, ListOptions, ObjectList, Patch, Propagation, SharedApi, WatchEvent,
     WatchOptions, WatchStream,
 };
 pub use identity::{Access, Authorizer, Decision, NodeDialer, SharedAuthorizer, Stream, Target, UserInfo};
+pub use recorder::Recorder;

@@ -14,7 +14,6 @@
 mod catalog;
 mod controller;
 mod convert;
-mod lease;
 mod runner;
 mod source;
 mod supervisor;

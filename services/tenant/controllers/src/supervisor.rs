@@ -8,20 +8,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_machinery::{Document, Gvr, Object};
-use api_reconcile::{Backoff, Correlator, EventText, Queue, Recorded, Regarding};
-use base_clock::{SharedClock, rfc3339};
+use api_machinery::Object;
+use api_reconcile::{Backoff, Queue};
+use base_clock::SharedClock;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll, StreamExt};
 use futures::{FutureExt, Stream};
-use serde_json::json;
-use tenant_client::{CreateOptions, Patch, SharedApi, UserInfo, WatchEvent};
+use tenant_client::{Recorder, SharedApi, UserInfo, WatchEvent, lease};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, ResourceId};
 use crate::controller::{Change, ChangeKind, Controller, Key, Now};
-use crate::lease;
 use crate::runner::{Done, Job, Signer};
 use crate::source::{Signal, source};
 use crate::world::World;
@@ -77,9 +75,6 @@ pub(crate) const WATCHER: &str = "kube-controller-manager";
 const LISTS_AT_ONCE: usize = 4;
 /// Signals taken in before plans are made again: enough to see a burst as one, few enough to stay prompt.
 const SIGNALS_AT_ONCE: usize = 512;
-/// Events being written at a time; more are dropped, as Events are best effort.
-const EVENTS_AT_ONCE: usize = 64;
-
 pub struct Controllers;
 
 impl Controllers {
@@ -128,18 +123,9 @@ struct Supervisor {
     holder: String,
     signer: Option<Arc<dyn Signer>>,
     jobs: FuturesUnordered<BoxFuture<'static, Done>>,
-    correlator: Correlator,
-    event_writes: FuturesUnordered<BoxFuture<'static, Option<Written>>>,
-    events_written: u64,
+    recorder: Recorder,
     lease_write: Option<BoxFuture<'static, ()>>,
     lease_renewed: Option<Duration>,
-}
-
-/// An Event that was written anew, to be counted from now on.
-struct Written {
-    regarding: Regarding,
-    text: EventText,
-    name: String,
 }
 
 impl Supervisor {
@@ -175,9 +161,7 @@ impl Supervisor {
             holder: config.holder,
             signer: config.signer,
             jobs: FuturesUnordered::new(),
-            correlator: Correlator::default(),
-            event_writes: FuturesUnordered::new(),
-            events_written: 0,
+            recorder: Recorder::default(),
             lease_write: None,
             lease_renewed: None,
         }
@@ -206,9 +190,7 @@ impl Supervisor {
                 biased;
                 () = stop.cancelled() => return,
                 Some(done) = self.jobs.next(), if !self.jobs.is_empty() => self.finish(done),
-                Some(written) = self.event_writes.next(), if !self.event_writes.is_empty() => {
-                    self.event_written(written);
-                }
+                () = self.recorder.next(), if !self.recorder.is_idle() => {}
                 () = wait_for(&mut self.lease_write), if self.lease_write.is_some() => self.lease_write = None,
                 Some((id, signal)) = sources.next() => {
                     self.take_in(id, signal);
@@ -341,8 +323,11 @@ impl Supervisor {
             }
         }
         let name = self.desks[done.controller].controller.name();
-        for (regarding, text) in done.events {
-            self.record(name, regarding, text, now);
+        if !done.events.is_empty() {
+            let api = self.api(name);
+            for (regarding, text) in done.events {
+                self.recorder.record(&api, name, regarding, text, (now.wall, now.mono));
+            }
         }
         let desk = &mut self.desks[done.controller];
         for news in &done.news {
@@ -373,52 +358,6 @@ impl Supervisor {
         desk.queue.done(&done.key);
     }
 
-    fn record(&mut self, component: &'static str, regarding: Regarding, text: EventText, now: Now) {
-        if self.event_writes.len() >= EVENTS_AT_ONCE {
-            return;
-        }
-        let recorded = self.correlator.record(&regarding, &text, now.mono);
-        let at = rfc3339(now.wall);
-        let api = self.api(component);
-        let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        self.events_written += 1;
-        let suffix = (now.wall.as_nanosecond() as u64).wrapping_add(self.events_written);
-        match recorded {
-            Recorded::Dropped => {}
-            Recorded::Again { name, count } => {
-                let patch = Patch::Merge(json!({"count": count, "lastTimestamp": at}));
-                self.event_writes.push(
-                    async move {
-                        let _ = api.patch(&EVENTS, None, Some(&namespace), &name, patch).await;
-                        None
-                    }
-                    .boxed(),
-                );
-            }
-            Recorded::First => {
-                let name = format!("{}.{suffix:016x}", regarding.name);
-                let event = event(component, &namespace, &name, &regarding, &text, &at);
-                let options = CreateOptions { namespace: Some(namespace), subresource: None };
-                self.event_writes.push(
-                    async move {
-                        let answer = api.create(&EVENTS, event, options).await;
-                        if let Err(status) = &answer {
-                            tracing::debug!(reason = text.reason, %status, "event not written");
-                        }
-                        answer.ok().map(|_| Written { regarding, text, name })
-                    }
-                    .boxed(),
-                );
-            }
-        }
-    }
-
-    fn event_written(&mut self, written: Option<Written>) {
-        if let Some(Written { regarding, text, name }) = written {
-            self.correlator.named(&regarding, &text, name, self.clock.monotonic());
-        }
-    }
-
     fn renew_lease(&mut self, now: Now) {
         let due = self.lease_renewed.is_none_or(|at| now.mono.saturating_sub(at) >= lease::RENEW);
         if due && self.lease_write.is_none() {
@@ -436,33 +375,6 @@ impl Supervisor {
     fn now(&self) -> Now {
         Now { wall: self.clock.now(), mono: self.clock.monotonic() }
     }
-}
-
-const EVENTS: Gvr = Gvr::core("events");
-
-fn event(
-    component: &str,
-    namespace: &str,
-    name: &str,
-    regarding: &Regarding,
-    text: &EventText,
-    at: &str,
-) -> Document {
-    let value = json!({
-        "apiVersion": "v1", "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": regarding.api_version, "kind": regarding.kind,
-            "namespace": regarding.namespace.clone().unwrap_or_default(), "name": regarding.name,
-            "uid": regarding.uid, "resourceVersion": regarding.resource_version,
-        },
-        "reason": text.reason, "message": text.message,
-        "type": if text.warning { "Warning" } else { "Normal" },
-        "source": {"component": component},
-        "firstTimestamp": at, "lastTimestamp": at, "count": 1,
-        "reportingComponent": component, "reportingInstance": "",
-    });
-    Document::from_value(value).unwrap_or_default()
 }
 
 async fn wait_for(write: &mut Option<BoxFuture<'static, ()>>) {

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use crate::{CreateOptions, Patch, SharedApi};
 use api_machinery::{Document, Gvr};
 use base_clock::{Timestamp, rfc3339_micro};
 use serde_json::json;
-use tenant_client::{CreateOptions, Patch, SharedApi};
 
 /// Between renewals while there is work.
 pub const RENEW: Duration = Duration::from_secs(10);
