@@ -1,1 +1,12 @@
-//! What tests share.
+//! What end-to-end tests and benches share: a real fleet from the real binary, real `kubectl`, and a plain
+//! HTTPS client for what kubectl cannot do a thousand times at once.
+//!
+//! Not here: mocks, or anything in-process; a test that needs those belongs beside the code it tests.
+
+mod api;
+mod fleet;
+mod kubectl;
+
+pub use api::{ApiClient, Kubeconfig};
+pub use fleet::{Fleet, Options, is_root};
+pub use kubectl::{Kubectl, Ran};

@@ -1,0 +1,173 @@
+//! A real node: containerd in a network namespace of its own, and the session of the README on it.
+//!
+//! Needs root and Debian's packages (`cargo xtask packages`); nothing is pulled from anywhere.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use dev_testkit::{Fleet, Kubectl, Options, is_root};
+
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn kubectl_runs_a_real_deployment_on_a_real_node() -> Result<()> {
+    ensure!(is_root(), "this test makes network namespaces and starts containers: run it as root");
+    let mut fleet = Fleet::start(Options { nodes: 1, ..Options::default() })?;
+    let kubectl = fleet.kubectl();
+    nodes_are_ready(&kubectl).context("nodes")?;
+    a_deployment_rolls_out(&kubectl).context("deployment")?;
+    a_pod_reaches_the_service_by_name(&kubectl).context("service")?;
+    logs_and_exec(&kubectl).context("logs and exec")?;
+    pods_reach_the_api(&kubectl).context("API from a pod")?;
+    configuration_arrives(&kubectl).context("volumes and environment")?;
+    failures_are_told(&kubectl).context("failures")?;
+    rollback_and_scale(&kubectl).context("rollback and scale")?;
+    pods_survive_a_restart(&mut fleet).context("restart")?;
+    Ok(())
+}
+
+fn nodes_are_ready(kubectl: &Kubectl) -> Result<()> {
+    let nodes = kubectl.until("get nodes", " Ready ", SOON)?;
+    ensure!(nodes.contains("v1.36.0"), "{nodes}");
+    kubectl.ok("-n kube-node-lease get lease -o name")?;
+    Ok(())
+}
+
+fn a_deployment_rolls_out(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok("create deployment web --image=roadstead.local/demo:1 --replicas=3")?;
+    kubectl.ok("rollout status deployment/web --timeout=90s")?;
+    let pods = kubectl.ok("get pods -l app=web -o wide")?;
+    ensure!(pods.matches("Running").count() == 3, "{pods}");
+    ensure!(pods.matches("1/1").count() == 3, "{pods}");
+    Ok(())
+}
+
+fn a_pod_reaches_the_service_by_name(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok("expose deployment web --port=80 --target-port=8080")?;
+    kubectl.until("get endpointslices -l kubernetes.io/service-name=web", "10.244.", SOON)?;
+    let words: Vec<&str> =
+        "run probe --rm -i --restart=Never --image=roadstead.local/demo:1 -- wget -qO- http://web"
+            .split(' ')
+            .collect();
+    let answer = kubectl.ok_with(&words, "")?;
+    ensure!(answer.contains("web-"), "the Service did not answer with a pod's name: {answer}");
+    Ok(())
+}
+
+fn logs_and_exec(kubectl: &Kubectl) -> Result<()> {
+    let pod = kubectl.ok("get pods -l app=web -o jsonpath={.items[0].metadata.name}")?;
+    kubectl.ok("logs deploy/web")?;
+    ensure!(kubectl.ok(&format!("exec {pod} -- hostname"))?.trim() == pod);
+    let echoed = kubectl.ok_with(&["exec", "-i", &pod, "--", "cat"], "through and back")?;
+    ensure!(echoed == "through and back", "{echoed}");
+    let failed = kubectl.run_with(&["exec", &pod, "--", "sh", "-c", "exit 3"], "")?;
+    ensure!(!failed.success && failed.stderr.contains("exit code 3"), "{failed:?}");
+    kubectl.ok("run talker --image=roadstead.local/demo:1 --restart=Never --command -- sh -c echo${IFS}hello")?;
+    kubectl.until("get pod talker", "Completed", SOON)?;
+    ensure!(kubectl.ok("logs talker")?.trim() == "hello");
+    kubectl.ok("delete pod talker")?;
+    Ok(())
+}
+
+fn pods_reach_the_api(kubectl: &Kubectl) -> Result<()> {
+    let pod = kubectl.ok("get pods -l app=web -o jsonpath={.items[0].metadata.name}")?;
+    let script = "printenv KUBERNETES_SERVICE_HOST; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; \
+                  nslookup kubernetes.default.svc.cluster.local";
+    let seen = kubectl.ok_with(&["exec", &pod, "--", "sh", "-c", script], "")?;
+    ensure!(seen.contains("10.96.0.1") && seen.contains("default"), "{seen}");
+    // busybox speaks no modern TLS; that something answers on the port is what it can tell.
+    let open = kubectl.ok_with(&["exec", &pod, "--", "nc", "-z", "-w", "5", "10.96.0.1", "443"], "");
+    ensure!(open.is_ok(), "{open:?}");
+    Ok(())
+}
+
+fn configuration_arrives(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok("create configmap settings --from-literal=colour=blue")?;
+    let manifest = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: configured, labels: {who: me}}
+spec:
+  restartPolicy: Never
+  initContainers:
+  - {name: first, image: "roadstead.local/demo:1", command: [sh, -c, "echo made-by-init > /scratch/file"], volumeMounts: [{name: scratch, mountPath: /scratch}]}
+  containers:
+  - name: main
+    image: roadstead.local/demo:1
+    command: [sh, -c, "cat /etc/settings/colour /scratch/file /etc/me/labels; echo; echo $COLOUR $MY_IP"]
+    env:
+    - {name: COLOUR, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}
+    - {name: MY_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    volumeMounts:
+    - {name: settings, mountPath: /etc/settings}
+    - {name: scratch, mountPath: /scratch}
+    - {name: me, mountPath: /etc/me}
+  volumes:
+  - {name: settings, configMap: {name: settings}}
+  - {name: scratch, emptyDir: {}}
+  - {name: me, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}
+"#;
+    kubectl.ok_with(&["apply", "-f", "-"], manifest)?;
+    kubectl.until("get pod configured", "Completed", SOON)?;
+    let log = kubectl.ok("logs configured")?;
+    for wanted in ["blue", "made-by-init", "who=\"me\"", "blue 10.244."] {
+        ensure!(log.contains(wanted), "{wanted:?} is not in {log}");
+    }
+    kubectl.ok("delete pod/configured configmap/settings")?;
+    Ok(())
+}
+
+fn failures_are_told(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok("run crashing --image=roadstead.local/demo:1 --command -- false")?;
+    kubectl.until("get pod crashing", "CrashLoopBackOff", SOON)?;
+    kubectl.ok("run absent --image=roadstead.local/none:1 --image-pull-policy=Never")?;
+    kubectl.until("get pod absent", "ErrImageNeverPull", SOON)?;
+    kubectl.ok("delete pod crashing absent --grace-period=1")?;
+    let manifest = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: probed}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: roadstead.local/demo:1
+    command: [sh, -c, "touch /tmp/alive; sleep 5; rm /tmp/alive; sleep 600"]
+    livenessProbe: {exec: {command: [cat, /tmp/alive]}, periodSeconds: 1, failureThreshold: 1}
+"#;
+    kubectl.ok_with(&["apply", "-f", "-"], manifest)?;
+    kubectl.until("get pod probed -o jsonpath={.status.containerStatuses[0].restartCount}", "1", SOON)?;
+    ensure!(kubectl.ok("describe pod probed")?.contains("Liveness probe failed"));
+    kubectl.ok("delete pod probed")?;
+    Ok(())
+}
+
+fn rollback_and_scale(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok("set image deployment/web demo=roadstead.local/demo:2")?;
+    kubectl.ok("rollout status deployment/web --timeout=90s")?;
+    let images = "get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}";
+    kubectl.until(images, "demo:2", SOON)?;
+    kubectl.ok("rollout undo deployment/web")?;
+    kubectl.ok("rollout status deployment/web --timeout=90s")?;
+    kubectl.ok("scale deployment web --replicas=1")?;
+    let deadline = Instant::now() + SOON;
+    while kubectl.ok("get pods -l app=web -o name")?.lines().count() != 1 {
+        ensure!(Instant::now() < deadline, "pods did not go");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    ensure!(kubectl.ok(images)?.contains("demo:1"));
+    Ok(())
+}
+
+fn pods_survive_a_restart(fleet: &mut Fleet) -> Result<()> {
+    fleet.stop()?;
+    let left = std::process::Command::new("ip").args(["netns", "list"]).output()?;
+    let left = String::from_utf8_lossy(&left.stdout).into_owned();
+    fleet.start_again()?;
+    let kubectl = fleet.kubectl();
+    kubectl.until("get nodes", " Ready ", SOON)?;
+    kubectl.ok("rollout status deployment/web --timeout=120s")?;
+    ensure!(!left.contains("rs-"), "namespaces left behind after Ctrl-C: {left}");
+    kubectl.ok("delete deployment/web service/web")?;
+    Ok(())
+}
