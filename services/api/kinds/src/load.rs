@@ -79,6 +79,10 @@ impl Kinds {
         let key: (&str, &str, &str) = (&gvk.group, &gvk.version, &gvk.kind);
         self.kind_messages.get(&key).map(|&id| self.message(id))
     }
+    /// The texts the table was read from, resources and messages: for hashes of what is made from it.
+    pub fn sources(&self) -> (&'static str, &'static str) {
+        (RESOURCES, MESSAGES)
+    }
     /// The shell of custom resources: `apiVersion`, `kind`, `metadata`, and anything else.
     pub fn custom(&self) -> MessageId {
         self.custom

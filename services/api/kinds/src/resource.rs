@@ -58,6 +58,25 @@ impl ResourceInfo {
     pub fn scope(&self) -> Scope {
         if self.namespaced { Scope::Namespaced } else { Scope::Cluster }
     }
+    /// Whether deleting answers with the object as it was, as upstream does for a few resources, and not with
+    /// a `Status`.
+    pub fn answers_with_deleted(&self) -> bool {
+        match &*self.gvr.group {
+            "" => [
+                "persistentvolumeclaims",
+                "persistentvolumes",
+                "pods",
+                "podtemplates",
+                "resourcequotas",
+                "serviceaccounts",
+                "services",
+            ]
+            .contains(&&*self.gvr.resource),
+            "storage.k8s.io" => self.gvr.resource != "csistoragecapacities",
+            "resource.k8s.io" => true,
+            _ => false,
+        }
+    }
     /// `PodList`
     pub fn list_kind(&self) -> String {
         format!("{}List", self.gvk.kind)

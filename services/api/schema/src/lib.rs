@@ -1,1 +1,18 @@
-//! OpenAPI documents from the table.
+//! OpenAPI documents, made from the table of kinds.
+//!
+//! [`v3_index`] is `/openapi/v3`, [`v3`] one of the documents it names, [`v2`] `/openapi/v2`. Each document
+//! is made the first time somebody asks, kept gzipped (which is how clients want it) and shared by all
+//! clusters of the process; no document is ever held as a tree. A cluster with custom resources asks
+//! [`v3_with`] and [`v2_with`] for documents of its own and keeps those itself.
+//!
+//! `schema` says what a body looks like, `paths` what can be done with it; both know the two dialects.
+//!
+//! Not here: HTTP (content negotiation, `If-None-Match`), structural schemas and CEL of custom resources.
+
+mod descriptions;
+mod document;
+mod parameters;
+mod paths;
+mod schema;
+
+pub use document::{Custom, Document, v2, v2_with, v3, v3_index, v3_with};

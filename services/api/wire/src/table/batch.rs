@@ -18,6 +18,7 @@ pub(super) fn printer(plural: &str) -> Option<&'static Printer> {
         "resourceclaims" => &CLAIMS,
         "resourceslices" => &SLICES,
         "devicetaintrules" => &TAINT_RULES,
+        "resourcepoolstatusrequests" => &POOL_REQUESTS,
         _ => return None,
     })
 }
@@ -283,3 +284,48 @@ const TAINT_RULES: Printer = Printer {
         ]
     },
 };
+
+const POOL_REQUESTS: Printer = Printer {
+    columns: &[
+        NAME,
+        text("Driver", "Whose pools it asks about."),
+        text("Total", "Devices in all pools."),
+        text("Available", "Devices nobody has."),
+        text("Allocated", "Devices that are taken."),
+        text("Unavailable", "Devices nobody can have."),
+        text("Errors", "Pools that make no sense."),
+        number("Pools", "Pools that match."),
+        text("Status", "How far the answer is."),
+        text("Completed", "How long ago it was complete."),
+    ],
+    cells: pool_request,
+};
+
+fn pool_request(row: &Row<'_>) -> Vec<Value> {
+    let holds = |typ: &str| row.condition(typ).filter(|condition| condition["status"] == "True");
+    let (complete, failed) = (holds("Complete"), holds("Failed"));
+    let pools = row.list("status.pools");
+    let count = row.int("status.poolCount");
+    let status = match (complete, failed) {
+        (Some(_), _) if count > pools.len() as i64 => format!("Complete ({}/{count} pools)", pools.len()),
+        (Some(_), _) => "Complete".to_owned(),
+        (None, Some(_)) => "Failed".to_owned(),
+        (None, None) => "Pending".to_owned(),
+    };
+    let known = row.at("status").is_object() && (complete.is_some() || failed.is_none());
+    let shown = |sum: i64| if known { sum.to_string() } else { "-".to_owned() };
+    let sum = |key: &str| shown(pools.iter().filter_map(|pool| pool[key].as_i64()).sum());
+    let errors = pools.iter().filter(|pool| pool["validationError"].is_string()).count();
+    vec![
+        row.name(),
+        row.str("spec.driver").into(),
+        sum("totalDevices").into(),
+        sum("availableDevices").into(),
+        sum("allocatedDevices").into(),
+        sum("unavailableDevices").into(),
+        shown(errors as i64).into(),
+        count.into(),
+        status.into(),
+        complete.map_or_else(|| NONE.to_owned(), |one| row.since(&one["lastTransitionTime"])).into(),
+    ]
+}
