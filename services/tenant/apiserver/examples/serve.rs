@@ -48,9 +48,16 @@ async fn main() -> Result<()> {
     })?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
-    let identity = pki.issue_client("kubernetes-admin", &["system:masters"], Duration::from_secs(24 * 3600))?;
-    let config =
-        kubeconfig("demo", &format!("https://{address}"), Some(&server_name), pki.ca_pem(), "admin", &identity);
+    let identity =
+        pki.issue_client("kubernetes-admin", &["system:masters"], Duration::from_secs(24 * 3600))?;
+    let config = kubeconfig(
+        "demo",
+        &format!("https://{address}"),
+        Some(&server_name),
+        pki.ca_pem(),
+        "admin",
+        &identity,
+    );
     std::fs::write(&path, config).with_context(|| format!("cannot write {path}"))?;
     println!("serving https://{address} as {server_name}; kubeconfig in {path}");
     loop {

@@ -6,10 +6,12 @@ use futures::{Stream, StreamExt};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
 
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// Why a body ended early. A named type and no `Box<dyn Error>`: boxes of such a lifetime keep the compiler
+/// from seeing that a future that holds a body is `Send`.
+pub type BodyError = std::io::Error;
 
 /// Any body, in either direction.
-pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 pub type Request = http::Request<Body>;
 pub type Response = http::Response<Body>;
@@ -26,7 +28,7 @@ pub fn empty() -> Body {
 }
 
 /// Each item leaves as a frame of its own: what a watch needs.
-pub fn stream(items: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Body {
+pub fn stream(items: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
     StreamBody::new(items.map(|item| item.map(http_body::Frame::data))).boxed_unsync()
 }
 
@@ -34,9 +36,9 @@ pub fn stream(items: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'stati
 pub fn erase<B>(body: B) -> Body
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    body.map_err(Into::into).boxed_unsync()
+    body.map_err(BodyError::other).boxed_unsync()
 }
 
 /// All of a request's body. 413 beyond [`BODY_LIMIT_BYTES`].

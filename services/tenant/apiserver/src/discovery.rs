@@ -84,13 +84,17 @@ fn root(call: &Call, root: Root) -> Response {
         Discovery::Plain if root == Root::Api => {
             // Names the address the client used, so it is the client's own document.
             let host = call.uri.authority().map(http::uri::Authority::as_str).or(call.header("host"));
-            Some(send(call, &Fixed::new(&discovery::api_versions(host.unwrap_or_default())), "application/json"))
+            Some(send(
+                call,
+                &Fixed::new(&discovery::api_versions(host.unwrap_or_default())),
+                "application/json",
+            ))
         }
-        Discovery::Plain => {
-            fixed("/apis", || Some(discovery::group_list(&built_in()))).map(|fixed| send(call, &fixed, "application/json"))
-        }
+        Discovery::Plain => fixed("/apis", || Some(discovery::group_list(&built_in())))
+            .map(|fixed| send(call, &fixed, "application/json")),
     };
-    let mut response = made.unwrap_or_else(|| encode::status(&Status::no_route(), call.accept.choose_for_error()));
+    let mut response =
+        made.unwrap_or_else(|| encode::status(&Status::no_route(), call.accept.choose_for_error()));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     response
 }

@@ -14,8 +14,8 @@ use flate2::write::GzEncoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY};
 use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tenant_registry::List;
 
 use crate::body::{Response, full};
@@ -41,7 +41,12 @@ pub struct Form {
 }
 
 /// One object.
-pub fn object(form: &Form, code: u16, resource: &ResourceInfo, object: &Arc<Object>) -> Result<Response, Status> {
+pub fn object(
+    form: &Form,
+    code: u16,
+    resource: &ResourceInfo,
+    object: &Arc<Object>,
+) -> Result<Response, Status> {
     let (json, gvk) = match form.chosen.shape {
         Shape::Itself => (object.to_json(&resource.gvk), resource.gvk.clone()),
         Shape::PartialMetadata => {
@@ -52,7 +57,11 @@ pub fn object(form: &Form, code: u16, resource: &ResourceInfo, object: &Arc<Obje
         Shape::Table => {
             let items = std::slice::from_ref(object);
             let head = List { revision: object.header.revision, ..List::default() };
-            return Ok(table(form, code, tables::render(resource, items, &head, form.include, true, form.now)));
+            return Ok(table(
+                form,
+                code,
+                tables::render(resource, items, &head, form.include, true, form.now),
+            ));
         }
     };
     finish(form, code, json, &gvk)
@@ -141,7 +150,8 @@ fn metadata_of(object: &Object) -> String {
     let mut json = Vec::new();
     object.write_json(None, &mut json);
     // A stored object was parsed once already when its header was made.
-    serde_json::from_slice::<Outer<'_>>(&json).map_or_else(|_| "{}".to_owned(), |outer| outer.metadata.get().to_owned())
+    serde_json::from_slice::<Outer<'_>>(&json)
+        .map_or_else(|_| "{}".to_owned(), |outer| outer.metadata.get().to_owned())
 }
 
 fn table(form: &Form, code: u16, json: Vec<u8>) -> Response {
@@ -228,7 +238,12 @@ pub fn event_object(
 }
 
 /// The object of a bookmark: nothing but a revision.
-pub fn bookmark_object(chosen: Chosen, resource: &ResourceInfo, revision: u64, initial_events_end: bool) -> Vec<u8> {
+pub fn bookmark_object(
+    chosen: Chosen,
+    resource: &ResourceInfo,
+    revision: u64,
+    initial_events_end: bool,
+) -> Vec<u8> {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_events_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});

@@ -91,7 +91,9 @@ async fn run(call: &Call, name: &str) -> Result<(), String> {
             Ok(Err(cause)) => Err(cause.to_string()),
             Err(_) => Err(format!("no answer in {} s", PATIENCE.as_secs())),
         },
-        "shutdown" if call.plane.tasks.stopping().is_cancelled() => Err("process is shutting down".to_owned()),
+        "shutdown" if call.plane.tasks.stopping().is_cancelled() => {
+            Err("process is shutting down".to_owned())
+        }
         // Answering at all is the proof for the others: there is no informer that could lag behind, since
         // the store itself is what is read.
         _ => Ok(()),

@@ -2,6 +2,7 @@
 
 use api_kinds::MessageId;
 use api_machinery::{Document, Gvk, Status};
+use api_patch::{Decoded, PatchError, decode_strict, strict_error};
 use bytes::Bytes;
 use serde_json::Value;
 use tenant_admission::Warnings;
@@ -65,14 +66,16 @@ fn decode(
         }
         _ => unrecognized(expected, cause, raw),
     };
-    let (mut document, problems) =
-        api_patch::decode_strict(message, json).map_err(|cause| as_given(&cause.to_string()))?;
+    let Decoded { mut document, problems } = decode_strict(message, json).map_err(|cause| match cause {
+        PatchError::Malformed(why) => as_given(&why),
+        other => other.to_status(),
+    })?;
     if !problems.is_empty() {
         match validation {
             FieldValidation::Ignore => {}
             FieldValidation::Warn => problems.into_iter().for_each(|problem| warnings.add(problem)),
             FieldValidation::Strict => {
-                return Err(as_given(&format!("strict decoding error: {}", problems.join(", "))));
+                return Err(as_given(&strict_error(&problems)));
             }
         }
     }
@@ -117,7 +120,10 @@ fn check_type(api_version: &str, kind: &str, expected: &Gvk) -> Result<(), Statu
 
 /// Bodies of verbs that are older than their groups: evictions and delete options come as either.
 fn is_alias(api_version: &str, expected: &Gvk) -> bool {
-    matches!((&*expected.kind, api_version), ("Eviction", "policy/v1beta1" | "policy/v1") | ("DeleteOptions", _))
+    matches!(
+        (&*expected.kind, api_version),
+        ("Eviction", "policy/v1beta1" | "policy/v1") | ("DeleteOptions", _)
+    )
 }
 
 /// Upstream's words for a body whose kind nobody could make out.
@@ -214,7 +220,8 @@ fn check_operations(patch: &Value) -> Result<(), Status> {
 }
 
 fn parse(json: &[u8]) -> Result<Value, Status> {
-    serde_json::from_slice(json).map_err(|cause| Status::bad_request(format!("error decoding patch: {cause}")))
+    serde_json::from_slice(json)
+        .map_err(|cause| Status::bad_request(format!("error decoding patch: {cause}")))
 }
 
 pub fn is_apply(call: &Call) -> bool {

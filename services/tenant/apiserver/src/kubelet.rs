@@ -48,14 +48,21 @@ pub async fn log(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<Res
         // Upstream: a pod without a node has logged nothing yet.
         return Ok(text(empty()));
     };
-    let path = format!("/containerLogs/{}/{}/{}", encode(&at.namespace), encode(&at.name), encode(&container));
+    let path =
+        format!("/containerLogs/{}/{}/{}", encode(&at.namespace), encode(&at.name), encode(&container));
     let target = if query.is_empty() { path } else { format!("{path}?{query}") };
-    let mut kubelet = Kubelet::connect(call, node).await.map_err(|failed| failed.get(&target))?;
+    let mut kubelet =
+        Kubelet::connect(&call.plane, node, None).await.map_err(|failed| failed.get(&target))?;
     let response = kubelet.send(Method::GET, &target).await?;
     let response = check(response, &PODS, &at.name).await?;
     if streams::is_websocket(&call.headers) {
         let chunks = response.into_body().into_data_stream().map_err(|cause| cause.to_string());
-        return streams::send_websocket(call, inbound.upgrade, chunks, &["binary.k8s.io", "base64.binary.k8s.io"]);
+        return streams::send_websocket(
+            call,
+            inbound.upgrade,
+            chunks,
+            &["binary.k8s.io", "base64.binary.k8s.io"],
+        );
     }
     Ok(text(response.into_body()))
 }
@@ -71,8 +78,12 @@ pub async fn stream(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     let pod = get(call, &PODS, Some(&at.namespace), &at.name).await?;
     let (namespace, name) = (encode(&at.namespace), encode(&at.name));
     let target = if at.subresource == "portforward" {
-        let ports: Vec<String> =
-            call.query.all("ports").filter(|ports| !ports.is_empty()).map(|ports| format!("port={}", encode(ports))).collect();
+        let ports: Vec<String> = call
+            .query
+            .all("ports")
+            .filter(|ports| !ports.is_empty())
+            .map(|ports| format!("port={}", encode(ports)))
+            .collect();
         format!("/portForward/{namespace}/{name}?{}", ports.join("&"))
     } else {
         let phase = pod.get_str("status.phase").unwrap_or_default();
@@ -89,7 +100,7 @@ pub async fn stream(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", at.name)));
     };
     streams::require_websocket(call)?;
-    let kubelet = Kubelet::connect(call, node).await.map_err(|failed| failed.dialing())?;
+    let kubelet = Kubelet::connect(&call.plane, node, None).await.map_err(|failed| failed.dialing())?;
     streams::tunnel(call, inbound.upgrade, kubelet, &target).await
 }
 
@@ -105,7 +116,8 @@ fn stream_query(query: &Query, exec: bool) -> Result<String, Status> {
         return Err(Status::bad_request("you must specify at least one of stdin, stdout, stderr"));
     }
     if exec {
-        let commands: Vec<String> = query.all("command").map(|word| format!("command={}", encode(word))).collect();
+        let commands: Vec<String> =
+            query.all("command").map(|word| format!("command={}", encode(word))).collect();
         if commands.is_empty() {
             return Err(Status::bad_request("you must specify at least one command for the container"));
         }
@@ -137,7 +149,9 @@ fn log_query(query: &Query, pod: &str) -> Result<String, Status> {
     }
     if let Some(since) = query.text("sinceTime") {
         if query.text("sinceSeconds").is_some() {
-            errors.push(Field::default().forbidden("at most one of `sinceTime` or `sinceSeconds` may be specified"));
+            errors.push(
+                Field::default().forbidden("at most one of `sinceTime` or `sinceSeconds` may be specified"),
+            );
         }
         if since.parse::<jiff::Timestamp>().is_err() {
             return Err(Status::bad_request(format!("parsing time {since:?} as RFC 3339 failed")));
@@ -213,7 +227,8 @@ async fn check(response: http::Response<Body>, of: &Gvr, name: &str) -> Result<h
         400 => Status::bad_request(message),
         404 => {
             let mut status = Status::not_found(of, name);
-            status.message = format!("the server could not find the requested resource ( {} {name})", of.resource);
+            status.message =
+                format!("the server could not find the requested resource ( {} {name})", of.resource);
             if !message.is_empty() {
                 status.message = message;
             }
@@ -251,13 +266,13 @@ impl Unreachable {
 }
 
 impl Kubelet {
-    /// Dials the kubelet of `node` and shakes hands with it.
-    pub async fn connect(call: &Call, node: &str) -> Result<Kubelet, Unreachable> {
-        Kubelet::connect_to(&call.plane, node, None).await
-    }
-
-    /// To another port than the kubelet's own, as `nodes/<name>:<port>/proxy` may ask.
-    pub async fn connect_to(plane: &Arc<ControlPlane>, node: &str, port: Option<u16>) -> Result<Kubelet, Unreachable> {
+    /// Dials the kubelet of `node` and shakes hands with it; on another port than its own if
+    /// `nodes/<name>:<port>/proxy` asks for one.
+    pub async fn connect(
+        plane: &Arc<ControlPlane>,
+        node: &str,
+        port: Option<u16>,
+    ) -> Result<Kubelet, Unreachable> {
         let failed = |address: &str, cause: String| Unreachable { address: address.to_owned(), cause };
         let unnamed = format!("{node}:{KUBELET_PORT}");
         let ctx = Context::default();
@@ -268,8 +283,9 @@ impl Kubelet {
             .await
             .map_err(|status| failed(&unnamed, status.message))?;
         let document = taken_apart(&object).map_err(|status| failed(&unnamed, status.message))?;
-        let address = address_of(&document, port)
-            .ok_or_else(|| failed(&unnamed, format!("no preferred addresses found; node {node} has no IP address")))?;
+        let address = address_of(&document, port).ok_or_else(|| {
+            failed(&unnamed, format!("no preferred addresses found; node {node} has no IP address"))
+        })?;
         let authority = address.to_string();
         let attempt = async {
             let stream = dial(plane, node, address).await?;
@@ -344,11 +360,13 @@ where
 fn address_of(node: &Document, port: Option<u16>) -> Option<SocketAddr> {
     let addresses = node.get_array("status.addresses");
     let ip = ["InternalIP", "ExternalIP"].iter().find_map(|wanted| {
-        addresses.iter().filter(|one| one.get("type").and_then(Value::as_str) == Some(wanted)).find_map(|one| {
-            one.get("address").and_then(Value::as_str)?.parse::<IpAddr>().ok()
-        })
+        addresses
+            .iter()
+            .filter(|one| one.get("type").and_then(Value::as_str) == Some(wanted))
+            .find_map(|one| one.get("address").and_then(Value::as_str)?.parse::<IpAddr>().ok())
     })?;
-    let said = node.get_i64("status.daemonEndpoints.kubeletEndpoint.Port").and_then(|port| u16::try_from(port).ok());
+    let said =
+        node.get_i64("status.daemonEndpoints.kubeletEndpoint.Port").and_then(|port| u16::try_from(port).ok());
     let port = port.or(said.filter(|port| *port != 0)).unwrap_or(KUBELET_PORT);
     Some(SocketAddr::new(ip, port))
 }
@@ -361,7 +379,8 @@ fn client_config(plane: &Arc<ControlPlane>) -> Result<Arc<rustls::ClientConfig>,
     let identity = pki
         .issue_client("kube-apiserver-kubelet-client", &["system:masters"], base_net::pki::YEAR)
         .map_err(|cause| cause.to_string())?;
-    let config = base_net::tls::client(pki.ca_pem(), Some(&identity), &["http/1.1"]).map_err(|cause| cause.to_string())?;
+    let config = base_net::tls::client(pki.ca_pem(), Some(&identity), &["http/1.1"])
+        .map_err(|cause| cause.to_string())?;
     Ok(plane.kubelet_tls.get_or_init(|| config).clone())
 }
 
@@ -386,17 +405,27 @@ mod tests {
             (&["a"][..], &[][..], "", Ok("a")),
             (&["a", "b"], &[], "b", Ok("b")),
             (&["a"], &["i"], "i", Ok("i")),
-            (&["a", "b"], &[], "", Err("a container name must be specified for pod web, choose one of: [a b]")),
+            (
+                &["a", "b"],
+                &[],
+                "",
+                Err("a container name must be specified for pod web, choose one of: [a b]"),
+            ),
             (
                 &["a", "b"],
                 &["i"],
                 "",
-                Err("a container name must be specified for pod web, choose one of: [a b] or one of the init containers: [i]"),
+                Err(
+                    "a container name must be specified for pod web, choose one of: [a b] or one of the init containers: [i]",
+                ),
             ),
             (&["a"], &[], "x", Err("container x is not valid for pod web")),
         ] {
             let got = container_of(&pod(containers, init), asked);
-            assert_eq!(got.map_err(|status| status.message), wanted.map(str::to_owned).map_err(str::to_owned));
+            assert_eq!(
+                got.map_err(|status| status.message),
+                wanted.map(str::to_owned).map_err(str::to_owned)
+            );
         }
     }
 

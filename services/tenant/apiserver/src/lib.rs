@@ -38,7 +38,7 @@ mod tables;
 mod watch;
 mod wire;
 
-pub use body::{Body, BoxError, Request, Response};
+pub use body::{Body, BodyError, Request, Response, erase};
 pub use connection::AcceptError;
 pub use local::LocalClient;
 pub use mount::Mount;

@@ -31,14 +31,16 @@ impl LocalClient {
     }
 
     fn context(&self) -> Context {
-        Context {
-            field_manager: self.manager.clone(),
-            fence: self.fence,
-            ..Context::of(self.user.clone())
-        }
+        Context { field_manager: self.manager.clone(), fence: self.fence, ..Context::of(self.user.clone()) }
     }
 
-    fn authorize(&self, verb: &str, of: &Gvr, place: Place<'_>, fields: &FieldSelector) -> Result<(), Status> {
+    fn authorize(
+        &self,
+        verb: &str,
+        of: &Gvr,
+        place: Place<'_>,
+        fields: &FieldSelector,
+    ) -> Result<(), Status> {
         let target = Target::Resource {
             group: of.group.to_string(),
             version: of.version.to_string(),
@@ -126,7 +128,9 @@ impl Api for LocalClient {
             let mut watch = watch?;
             match watch.next().await? {
                 Err(status) => Some((Err(status), None)),
-                Ok(WatchItem::Bookmark { revision, .. }) => Some((Ok(WatchEvent::Bookmark(revision)), Some(watch))),
+                Ok(WatchItem::Bookmark { revision, .. }) => {
+                    Some((Ok(WatchEvent::Bookmark(revision)), Some(watch)))
+                }
                 Ok(WatchItem::Change { change, object, .. }) => {
                     let event = match change {
                         Change::Added => WatchEvent::Added(object),
@@ -140,7 +144,12 @@ impl Api for LocalClient {
         Ok(events.boxed())
     }
 
-    async fn create(&self, of: &Gvr, object: Document, options: CreateOptions) -> Result<Arc<Object>, Status> {
+    async fn create(
+        &self,
+        of: &Gvr,
+        object: Document,
+        options: CreateOptions,
+    ) -> Result<Arc<Object>, Status> {
         let namespace = options.namespace.as_deref();
         let Some((name, subresource)) = &options.subresource else {
             self.authorize("create", of, Place { namespace, ..Place::default() }, &FieldSelector::default())?;
@@ -161,7 +170,12 @@ impl Api for LocalClient {
         self.object(of, output)
     }
 
-    async fn update(&self, of: &Gvr, subresource: Option<&str>, object: Document) -> Result<Arc<Object>, Status> {
+    async fn update(
+        &self,
+        of: &Gvr,
+        subresource: Option<&str>,
+        object: Document,
+    ) -> Result<Arc<Object>, Status> {
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
         let namespace = (!namespace.is_empty()).then_some(namespace.as_str());
         let place = Place { namespace, name: &name, subresource: subresource.unwrap_or_default() };
@@ -192,8 +206,9 @@ impl Api for LocalClient {
         match subresource {
             None => Ok(registry.patch(&self.context(), of, namespace, name, &patch).await?.object),
             Some(subresource) => {
-                let output =
-                    registry.patch_subresource(&self.context(), of, namespace, name, subresource, &patch).await?;
+                let output = registry
+                    .patch_subresource(&self.context(), of, namespace, name, subresource, &patch)
+                    .await?;
                 self.object(of, output)
             }
         }
@@ -206,7 +221,12 @@ impl Api for LocalClient {
         name: &str,
         options: DeleteOptions,
     ) -> Result<(), Status> {
-        self.authorize("delete", of, Place { namespace, name, ..Place::default() }, &FieldSelector::default())?;
+        self.authorize(
+            "delete",
+            of,
+            Place { namespace, name, ..Place::default() },
+            &FieldSelector::default(),
+        )?;
         self.plane.registry().delete(&self.context(), of, namespace, name, &options).await.map(drop)
     }
 }

@@ -18,8 +18,8 @@ use prometheus_client::registry::Registry;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 24] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
-    30.0, 45.0, 60.0, 120.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0, 120.0,
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -68,7 +68,7 @@ struct WatchLabels {
 }
 
 /// One cluster's metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
     requests: Family<CodeLabels, Counter>,
     durations: Family<RequestLabels, Histogram, fn() -> Histogram>,
@@ -82,7 +82,15 @@ pub struct Metrics {
 impl Metrics {
     pub fn new() -> Metrics {
         let histogram: fn() -> Histogram = || Histogram::new(DURATION_BUCKETS);
-        Metrics { durations: Family::new_with_constructor(histogram), ..Metrics::default() }
+        Metrics {
+            requests: Family::default(),
+            durations: Family::new_with_constructor(histogram),
+            inflight: Family::default(),
+            long_running: Family::default(),
+            watch_events: Family::default(),
+            rejected: Counter::default(),
+            panics: Counter::default(),
+        }
     }
 
     /// One request was answered with `code`.
@@ -125,7 +133,11 @@ impl Metrics {
     pub fn expose(&self, store_bytes: u64, store_keys: u64) -> String {
         // Made per scrape from handles: a registry kept per idle cluster would cost more than it saves.
         let mut registry = Registry::default();
-        registry.register("apiserver_request", "Requests by verb, resource and response code", self.requests.clone());
+        registry.register(
+            "apiserver_request",
+            "Requests by verb, resource and response code",
+            self.requests.clone(),
+        );
         registry.register(
             "apiserver_request_duration_seconds",
             "Response latency in seconds by verb and resource",

@@ -116,8 +116,9 @@ impl Accept {
         clauses.sort_by_key(|clause| std::cmp::Reverse(clause.quality_thousandths));
         let pretty = match query.get("pretty") {
             Some(_) => query.flag("pretty"),
-            None => user_agent
-                .is_some_and(|agent| ["curl", "Wget", "Mozilla/5.0"].iter().any(|one| agent.starts_with(one))),
+            None => user_agent.is_some_and(|agent| {
+                ["curl", "Wget", "Mozilla/5.0"].iter().any(|one| agent.starts_with(one))
+            }),
         };
         Accept { clauses, pretty }
     }
@@ -129,7 +130,10 @@ impl Accept {
         }
         self.clauses.iter().find_map(|clause| self.satisfy(clause, offer)).ok_or_else(|| {
             let names: Vec<&str> = offer.media.iter().map(|media| media.content_type()).collect();
-            Status::not_acceptable(format!("only the following media types are accepted: {}", names.join(", ")))
+            Status::not_acceptable(format!(
+                "only the following media types are accepted: {}",
+                names.join(", ")
+            ))
         })
     }
 
@@ -231,9 +235,8 @@ impl ContentType {
         if self.essence.is_empty() {
             return Ok(Media::Json);
         }
-        Media::named(&self.essence).ok_or_else(|| {
-            Status::unsupported_media_type(&self.essence, &Offer::OBJECTS.media.map_types())
-        })
+        Media::named(&self.essence)
+            .ok_or_else(|| Status::unsupported_media_type(&self.essence, &Offer::OBJECTS.media.map_types()))
     }
 }
 

@@ -132,8 +132,7 @@ pub fn delete(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, boo
             orphan = body.get("orphanDependents").and_then(Value::as_bool);
             policy = body.get("propagationPolicy").and_then(Value::as_str).map(str::to_owned);
             options.grace_period_seconds = body.get("gracePeriodSeconds").and_then(Value::as_i64);
-            let precondition =
-                |name: &str| body.get("preconditions")?.get(name)?.as_str().map(str::to_owned);
+            let precondition = |name: &str| body.get("preconditions")?.get(name)?.as_str().map(str::to_owned);
             options.uid = precondition("uid");
             options.resource_version = precondition("resourceVersion");
         }
@@ -147,12 +146,10 @@ pub fn delete(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, boo
     let field = Field::new("propagationPolicy");
     options.propagation = match (policy.as_deref(), orphan) {
         (Some(_), Some(_)) => {
-            errors.push(
-                field.invalid(
-                    policy.clone().unwrap_or_default(),
-                    "orphanDependents and deletionPropagation cannot be both set",
-                ),
-            );
+            errors.push(field.invalid(
+                policy.clone().unwrap_or_default(),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
             None
         }
         (Some("Background"), None) => Some(Propagation::Background),
@@ -213,23 +210,33 @@ mod tests {
                 "dryRun=Some",
                 "CreateOptions",
                 false,
-                Err("CreateOptions.meta.k8s.io \"\" is invalid: dryRun[0]: Unsupported value: \"Some\": supported values: \"All\""),
+                Err(
+                    "CreateOptions.meta.k8s.io \"\" is invalid: dryRun[0]: Unsupported value: \"Some\": supported values: \"All\"",
+                ),
             ),
             (
                 "",
                 "PatchOptions",
                 true,
-                Err("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch"),
+                Err(
+                    "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+                ),
             ),
             (
                 "force=true",
                 "PatchOptions",
                 false,
-                Err("PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch"),
+                Err(
+                    "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch",
+                ),
             ),
         ] {
             let got = write(&Query::parse(Some(raw)), kind, apply);
-            assert_eq!(got.map(|_| ()).map_err(|status| status.message), wanted.map_err(str::to_owned), "{raw}");
+            assert_eq!(
+                got.map(|_| ()).map_err(|status| status.message),
+                wanted.map_err(str::to_owned),
+                "{raw}"
+            );
         }
     }
 
@@ -259,9 +266,16 @@ mod tests {
 
     #[test]
     fn durations_read_as_go_writes_them() {
-        for (text, wanted_ms) in
-            [("32s", Some(32_000)), ("1m30s", Some(90_000)), ("1.5s", Some(1500)), ("250ms", Some(250)), ("", None), ("5", None), ("s", None), ("5x", None)]
-        {
+        for (text, wanted_ms) in [
+            ("32s", Some(32_000)),
+            ("1m30s", Some(90_000)),
+            ("1.5s", Some(1500)),
+            ("250ms", Some(250)),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("5x", None),
+        ] {
             assert_eq!(duration(text).map(|got| got.as_millis()), wanted_ms, "{text:?}");
         }
     }

@@ -45,7 +45,11 @@ pub async fn answer(call: &Call) -> Result<Response, Status> {
         return if reading { Ok(response) } else { Err(Status::method_not_allowed()) };
     }
     if let Some(check) = health::Check::of(path) {
-        return if reading { Ok(health::answer(call, &check).await) } else { Err(Status::method_not_allowed()) };
+        return if reading {
+            Ok(health::answer(call, &check).await)
+        } else {
+            Err(Status::method_not_allowed())
+        };
     }
     match discovery::answer(call) {
         Some(_) if !reading => Err(Status::method_not_allowed()),
@@ -96,7 +100,8 @@ fn json_answer(call: &Call, value: &Value) -> Response {
 
 pub fn plain(code: u16, content_type: &'static str, body: impl Into<bytes::Bytes>) -> Response {
     let mut response = Response::new(full(body.into()));
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     response
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use api_machinery::Status;
 use futures::FutureExt;
-use http::header::{CACHE_CONTROL, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use hyper::upgrade::OnUpgrade;
 use tenant_admission::Warnings;
@@ -64,9 +64,8 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
     let request_id = request_id(request.headers());
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-    let text = |name: &HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let accept = Accept::parse(text(&http::header::ACCEPT), &query, text(&USER_AGENT));
-    let gzip = text(&http::header::ACCEPT_ENCODING).is_some_and(|value| {
+    let accept = Accept::parse(text(&request, &ACCEPT), &query, text(&request, &USER_AGENT));
+    let gzip = text(&request, &ACCEPT_ENCODING).is_some_and(|value| {
         value.split(',').any(|one| one.split(';').next().is_some_and(|name| name.trim() == "gzip"))
     });
     let long_running = info.is_long_running(&query);
@@ -88,7 +87,9 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
             if status.code >= 500 {
-                span.in_scope(|| tracing::info!(code = status.code, message = %status.message, "request failed"));
+                span.in_scope(
+                    || tracing::info!(code = status.code, message = %status.message, "request failed"),
+                );
             }
             encode::status(&status, error_form)
         }
@@ -126,14 +127,7 @@ async fn process(
     long_running: bool,
 ) -> Result<Response, Status> {
     let Arrival { mut request, query, info, accept, gzip, request_id, warnings } = arrival;
-    let credentials = Credentials { peer_certificates: &peer, headers: request.headers() };
-    let identity = plane.authenticator.authenticate(&credentials, &*plane.authority).map_err(|refusal| {
-        if let Refusal::Unauthorized(why) = &refusal {
-            tracing::debug!(why, "unauthorized");
-        }
-        refusal.to_status()
-    })?;
-    let user = identity.user;
+    let user = authenticate(&plane, peer, request.headers())?;
 
     if info.resource.is_none()
         && let Some(mount) = plane.mount.as_ref().filter(|mount| mount.claims(&info.path))
@@ -142,9 +136,8 @@ async fn process(
     }
 
     // Counted while it is worked on; a watch counts for as long as its stream lives (`watch`).
-    let _in_flight = (!long_running).then(|| {
-        plane.metrics.in_flight(!matches!(*request.method(), Method::GET | Method::HEAD))
-    });
+    let _in_flight = (!long_running)
+        .then(|| plane.metrics.in_flight(!matches!(*request.method(), Method::GET | Method::HEAD)));
     let seat = if long_running || is_health(&info.path) {
         None
     } else {
@@ -158,7 +151,8 @@ async fn process(
     }
     plane.authority.require(&user, &access)?;
 
-    let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let upgrade =
+        request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let limit = query
         .text("timeout")
         .and_then(options::duration)
@@ -179,12 +173,14 @@ async fn process(
         warnings,
     };
     let inbound = Inbound { body, upgrade };
+    // Boxed: the handlers' states are large, and most connections sit idle most of the time.
     let answer = async {
         match &call.info.resource {
             Some(at) => resources::answer(&call, at, inbound).await,
             None => paths::answer(&call).await,
         }
-    };
+    }
+    .boxed();
     let response = if long_running {
         answer.await
     } else {
@@ -196,6 +192,28 @@ async fn process(
     };
     drop(seat);
     response
+}
+
+/// Takes the certificates, so that they are gone before anything is waited for.
+fn authenticate(
+    plane: &ControlPlane,
+    peer: PeerCertificates,
+    headers: &HeaderMap,
+) -> Result<UserInfo, Status> {
+    let credentials = Credentials { peer_certificates: &peer, headers };
+    match plane.authenticator.authenticate(&credentials, &*plane.authority) {
+        Ok(identity) => Ok(identity.user),
+        Err(refusal) => {
+            if let Refusal::Unauthorized(why) = &refusal {
+                tracing::debug!(why, "unauthorized");
+            }
+            Err(refusal.to_status())
+        }
+    }
+}
+
+fn text<'a>(request: &'a Request, name: &HeaderName) -> Option<&'a str> {
+    request.headers().get(name)?.to_str().ok()
 }
 
 fn is_health(path: &str) -> bool {

@@ -92,7 +92,8 @@ impl ControlPlane {
             authorizer,
             clock.clone(),
         );
-        let authenticator = Authenticator::new(&pki, group.space().clone(), clock.clone()).map_err(StartError::Keys)?;
+        let authenticator =
+            Authenticator::new(&pki, group.space().clone(), clock.clone()).map_err(StartError::Keys)?;
         Ok(Arc::new(ControlPlane {
             tenant,
             tenant_text: tenant.to_string().into(),

@@ -121,7 +121,9 @@ fn returned(call: &Call, at: &ResourcePath, response: http::Response<Body>) -> R
         parts.headers.remove(name);
     }
     // A redirect inside the backend must stay below the proxy.
-    if let Some(to) = parts.headers.get(LOCATION).and_then(|to| to.to_str().ok()).filter(|to| to.starts_with('/')) {
+    if let Some(to) =
+        parts.headers.get(LOCATION).and_then(|to| to.to_str().ok()).filter(|to| to.starts_with('/'))
+    {
         let own = call.uri.path();
         let base = own.strip_suffix(at.rest.as_deref().unwrap_or_default()).unwrap_or(own);
         if let Ok(value) = HeaderValue::from_str(&format!("{base}{to}")) {
@@ -157,7 +159,8 @@ impl Backend {
     }
 
     async fn connect(call: &Call, node: &str, address: SocketAddr, scheme: &str) -> Result<Backend, Status> {
-        let unreachable = |cause: String| Status::unavailable(format!("error trying to reach service: {cause}"));
+        let unreachable =
+            |cause: String| Status::unavailable(format!("error trying to reach service: {cause}"));
         let stream = kubelet::dial(&call.plane, node, address).await.map_err(unreachable)?;
         let sender = if scheme == "https" {
             let tls = tokio_rustls::TlsConnector::from(unverified())
@@ -189,7 +192,8 @@ async fn pod(call: &Call, at: &ResourcePath, named: &Named<'_>) -> Result<Backen
 
 fn first_port(pod: &Document) -> Option<u16> {
     let mut containers = pod.get_array("spec.containers").iter();
-    let port = containers.find_map(|container| container.get("ports")?.as_array()?.first()?.get("containerPort")?.as_u64())?;
+    let port = containers
+        .find_map(|container| container.get("ports")?.as_array()?.first()?.get("containerPort")?.as_u64())?;
     u16::try_from(port).ok()
 }
 
@@ -219,7 +223,10 @@ async fn service(call: &Call, at: &ResourcePath, named: &Named<'_>) -> Result<Ba
         return Err(Status::unavailable(format!("no endpoints available for service {:?}", named.name)));
     }
     // The request's own random id spreads load well enough without a random generator.
-    let seed = call.request_id.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+    let seed = call
+        .request_id
+        .bytes()
+        .fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
     let (address, node) = candidates.swap_remove(seed % candidates.len());
     let node = match node {
         Some(node) => node,
@@ -249,7 +256,9 @@ fn port_name(service: &Document, asked: &str) -> Option<String> {
     let number = asked.parse::<u64>().ok();
     ports
         .iter()
-        .find(|port| name(port) == asked || (number.is_some() && port.get("port").and_then(Value::as_u64) == number))
+        .find(|port| {
+            name(port) == asked || (number.is_some() && port.get("port").and_then(Value::as_u64) == number)
+        })
         .map(name)
 }
 
@@ -260,12 +269,14 @@ fn ready_endpoints(slice: &Document, port_name: &str) -> Vec<(SocketAddr, Option
         .find(|port| port.get("name").and_then(Value::as_str).unwrap_or_default() == port_name)
         .and_then(|port| u16::try_from(port.get("port")?.as_u64()?).ok());
     let Some(port) = port else { return Vec::new() };
-    let ready = |endpoint: &&Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
+    let ready =
+        |endpoint: &&Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
     let endpoints = slice.get_array("endpoints").iter().filter(ready);
     endpoints
         .flat_map(|endpoint| {
             let node = endpoint.get("nodeName").and_then(Value::as_str).map(str::to_owned);
-            let addresses = endpoint.get("addresses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let addresses =
+                endpoint.get("addresses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             addresses.iter().filter_map(move |address| {
                 let ip = address.as_str()?.parse::<IpAddr>().ok()?;
                 Some((SocketAddr::new(ip, port), node.clone()))
@@ -277,11 +288,13 @@ fn ready_endpoints(slice: &Document, port_name: &str) -> Vec<(SocketAddr, Option
 async fn node(call: &Call, named: &Named<'_>) -> Result<Backend, Status> {
     let port = match named.port {
         "" => None,
-        text => Some(text.parse().map_err(|_| Status::bad_request(format!("invalid node request {text:?}")))?),
+        text => {
+            Some(text.parse().map_err(|_| Status::bad_request(format!("invalid node request {text:?}")))?)
+        }
     };
-    let kubelet = Kubelet::connect_to(&call.plane, named.name, port)
-        .await
-        .map_err(|failed| Status::unavailable(format!("error trying to reach service: {}", failed.dialing().message)))?;
+    let kubelet = Kubelet::connect(&call.plane, named.name, port).await.map_err(|failed| {
+        Status::unavailable(format!("error trying to reach service: {}", failed.dialing().message))
+    })?;
     let authority = kubelet.authority().to_owned();
     Ok(Backend { sender: Sender::Kubelet(kubelet), authority })
 }
@@ -328,7 +341,9 @@ impl ServerCertVerifier for AnyCertificate {
         verify_tls13_signature(message, cert, dss, &provider()?.signature_verification_algorithms)
     }
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().map(|provider| provider.signature_verification_algorithms.supported_schemes()).unwrap_or_default()
+        provider()
+            .map(|provider| provider.signature_verification_algorithms.supported_schemes())
+            .unwrap_or_default()
     }
 }
 
@@ -375,8 +390,11 @@ mod tests {
         assert_eq!(shown("http"), ["10.244.0.5:8080 Some(\"n1\")", "10.244.0.7:8080 None"]);
         assert!(shown("").is_empty());
 
-        let service = Document::from_value(json!({"spec": {"ports": [{"name": "http", "port": 80}]}})).unwrap();
-        for (asked, wanted) in [("", Some("http")), ("80", Some("http")), ("http", Some("http")), ("81", None)] {
+        let service =
+            Document::from_value(json!({"spec": {"ports": [{"name": "http", "port": 80}]}})).unwrap();
+        for (asked, wanted) in
+            [("", Some("http")), ("80", Some("http")), ("http", Some("http")), ("81", None)]
+        {
             assert_eq!(port_name(&service, asked).as_deref(), wanted, "{asked:?}");
         }
     }

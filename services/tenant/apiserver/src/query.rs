@@ -17,7 +17,10 @@ impl Query {
             pairs
                 .map(|pair| {
                     let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    (decode(&key.replace('+', " ")).into_owned(), decode(&value.replace('+', " ")).into_owned())
+                    (
+                        decode(&key.replace('+', " ")).into_owned(),
+                        decode(&value.replace('+', " ")).into_owned(),
+                    )
                 })
                 .collect(),
         )
@@ -109,9 +112,15 @@ mod tests {
 
     #[test]
     fn flags_read_as_upstream_reads_them() {
-        for (raw, wanted) in
-            [("w=true", true), ("w=1", true), ("w", true), ("w=false", false), ("w=0", false), ("w=False", false), ("", false)]
-        {
+        for (raw, wanted) in [
+            ("w=true", true),
+            ("w=1", true),
+            ("w", true),
+            ("w=false", false),
+            ("w=0", false),
+            ("w=False", false),
+            ("", false),
+        ] {
             assert_eq!(Query::parse(Some(raw)).flag("w"), wanted, "{raw}");
         }
     }

@@ -84,7 +84,8 @@ impl RequestInfo {
             }
         }
         let parts = &raw[at..];
-        let segment = |index: usize| parts.get(index).map(|part| decode(part).into_owned()).unwrap_or_default();
+        let segment =
+            |index: usize| parts.get(index).map(|part| decode(part).into_owned()).unwrap_or_default();
         let mut resource = ResourcePath {
             group,
             version,
@@ -133,7 +134,7 @@ impl RequestInfo {
                 name: at.name.clone(),
             },
         };
-        Access { verb: self.verb.clone(), target }
+        Access { verb: self.verb.clone(), target, ..Access::default() }
     }
 
     /// Requests that hold no seat of flow control, since they last as long as the client likes.
@@ -186,7 +187,11 @@ mod tests {
             ("GET", "/api/v1/nodes/n1", "get /v1 nodes name=n1"),
             ("GET", "/api/v1/namespaces", "list /v1 namespaces"),
             ("GET", "/api/v1/namespaces/blue", "get /v1 namespaces ns=blue name=blue"),
-            ("PUT", "/api/v1/namespaces/blue/finalize", "update /v1 namespaces ns=blue name=blue sub=finalize"),
+            (
+                "PUT",
+                "/api/v1/namespaces/blue/finalize",
+                "update /v1 namespaces ns=blue name=blue sub=finalize",
+            ),
             ("GET", "/api/v1/namespaces/blue/pods", "list /v1 pods ns=blue"),
             ("GET", "/api/v1/namespaces/blue/pods?watch=true", "watch /v1 pods ns=blue"),
             ("GET", "/api/v1/namespaces/blue/pods?watch=false", "list /v1 pods ns=blue"),
@@ -195,12 +200,24 @@ mod tests {
             ("POST", "/api/v1/namespaces/blue/pods", "create /v1 pods ns=blue"),
             ("DELETE", "/api/v1/namespaces/blue/pods", "deletecollection /v1 pods ns=blue"),
             ("DELETE", "/api/v1/namespaces/blue/pods/a", "delete /v1 pods ns=blue name=a"),
-            ("PATCH", "/apis/apps/v1/namespaces/blue/deployments/web/scale", "patch apps/v1 deployments ns=blue name=web sub=scale"),
+            (
+                "PATCH",
+                "/apis/apps/v1/namespaces/blue/deployments/web/scale",
+                "patch apps/v1 deployments ns=blue name=web sub=scale",
+            ),
             ("GET", "/api/v1/nodes/a%3Ab", "get /v1 nodes name=a:b"),
             ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn1", "list /v1 nodes name=n1"),
-            ("GET", "/api/v1/namespaces/b/services/http:web:80/proxy/x/", "get /v1 services ns=b name=http:web:80 sub=proxy rest=/x/"),
+            (
+                "GET",
+                "/api/v1/namespaces/b/services/http:web:80/proxy/x/",
+                "get /v1 services ns=b name=http:web:80 sub=proxy rest=/x/",
+            ),
             ("GET", "/api/v1/namespaces/b/services/web/proxy", "get /v1 services ns=b name=web sub=proxy"),
-            ("GET", "/api/v1/namespaces/b/services/web/proxy/", "get /v1 services ns=b name=web sub=proxy rest=/"),
+            (
+                "GET",
+                "/api/v1/namespaces/b/services/web/proxy/",
+                "get /v1 services ns=b name=web sub=proxy rest=/",
+            ),
         ];
         for (method, url, wanted) in rows {
             let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));

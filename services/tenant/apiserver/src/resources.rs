@@ -63,7 +63,8 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             let form = call.form(Offer::OBJECTS)?;
             let options = options::write(&call.query, "CreateOptions", false)?;
             let document =
-                input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation).await?;
+                input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation)
+                    .await?;
             let written = registry.create(&call.context(&options), gvr, namespace, document).await?;
             encode::object(&form, 201, resource, &written.object)
         }
@@ -71,7 +72,8 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             let form = call.form(Offer::OBJECTS)?;
             let options = options::write(&call.query, "UpdateOptions", false)?;
             let document =
-                input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation).await?;
+                input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation)
+                    .await?;
             let ctx = call.context(&options);
             let written = registry.update(&ctx, gvr, namespace, &at.name, document).await?;
             encode::object(&form, if written.created { 201 } else { 200 }, resource, &written.object)
@@ -80,7 +82,8 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             let form = call.form(Offer::OBJECTS)?;
             let options = options::write(&call.query, "PatchOptions", input::is_apply(call))?;
             let manager = options.field_manager.clone();
-            let patch = input::patch(call, inbound.body, is_built_in(resource), manager, options.force).await?;
+            let patch =
+                input::patch(call, inbound.body, is_built_in(resource), manager, options.force).await?;
             let ctx = call.context(&options);
             let written = registry.patch(&ctx, gvr, namespace, &at.name, &patch).await?;
             encode::object(&form, if written.created { 201 } else { 200 }, resource, &written.object)
@@ -115,7 +118,8 @@ async fn answer_subresource(
     subresource: &'static Subresource,
     inbound: Inbound,
 ) -> Result<Response, Status> {
-    if at.name.is_empty() || (at.rest.as_deref().is_some_and(|rest| rest != "/") && at.subresource != "proxy") {
+    if at.name.is_empty() || (at.rest.as_deref().is_some_and(|rest| rest != "/") && at.subresource != "proxy")
+    {
         return Err(Status::no_route());
     }
     if !subresource.allows(&call.info.verb) {
@@ -147,21 +151,34 @@ async fn answer_subresource(
         "create" => {
             let options = options::write(&call.query, "CreateOptions", false)?;
             let document =
-                input::object(call, inbound.body, &subresource.gvk, message, options.field_validation).await?;
+                input::object(call, inbound.body, &subresource.gvk, message, options.field_validation)
+                    .await?;
             let ctx = call.context(&options);
-            (201, registry.create_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, document).await?)
+            (
+                201,
+                registry
+                    .create_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, document)
+                    .await?,
+            )
         }
         "update" => {
             let options = options::write(&call.query, "UpdateOptions", false)?;
             let document =
-                input::object(call, inbound.body, &subresource.gvk, message, options.field_validation).await?;
+                input::object(call, inbound.body, &subresource.gvk, message, options.field_validation)
+                    .await?;
             let ctx = call.context(&options);
-            (200, registry.update_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, document).await?)
+            (
+                200,
+                registry
+                    .update_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, document)
+                    .await?,
+            )
         }
         "patch" => {
             let options = options::write(&call.query, "PatchOptions", input::is_apply(call))?;
             let manager = options.field_manager.clone();
-            let patch = input::patch(call, inbound.body, is_built_in(resource), manager, options.force).await?;
+            let patch =
+                input::patch(call, inbound.body, is_built_in(resource), manager, options.force).await?;
             let ctx = call.context(&options);
             (200, registry.patch_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, &patch).await?)
         }
@@ -171,7 +188,12 @@ async fn answer_subresource(
 }
 
 /// `POST …/bindings`: the old way to say `pods/<name>/binding`.
-async fn bind(call: &Call, at: &ResourcePath, resource: &ResourceInfo, inbound: Inbound) -> Result<Response, Status> {
+async fn bind(
+    call: &Call,
+    at: &ResourcePath,
+    resource: &ResourceInfo,
+    inbound: Inbound,
+) -> Result<Response, Status> {
     let form = call.form(Offer::PLAIN)?;
     let options = options::write(&call.query, "CreateOptions", false)?;
     let binding =
@@ -187,7 +209,12 @@ async fn bind(call: &Call, at: &ResourcePath, resource: &ResourceInfo, inbound: 
     answer_output(&form, 201, resource, output)
 }
 
-pub fn answer_output(form: &Form, code: u16, resource: &ResourceInfo, output: Output) -> Result<Response, Status> {
+pub fn answer_output(
+    form: &Form,
+    code: u16,
+    resource: &ResourceInfo,
+    output: Output,
+) -> Result<Response, Status> {
     match output {
         Output::Object(object) => encode::object(form, code, resource, &object),
         Output::Document(document) => encode::document(form, code, &document),
@@ -302,7 +329,8 @@ mod tests {
             (at("nodes", "", true), "get", 200),
             (at("namespaces", "blue", true), "get", 200),
         ] {
-            let got = check_scope(lookup(&path).unwrap(), &path, verb).map_or_else(|status| status.code, |()| 200);
+            let got =
+                check_scope(lookup(&path).unwrap(), &path, verb).map_or_else(|status| status.code, |()| 200);
             assert_eq!(got, wanted, "{path:?} {verb}");
         }
     }

@@ -11,7 +11,12 @@ use crate::pipeline::Call;
 use crate::request::ResourcePath;
 use crate::{encode, input, options};
 
-pub async fn answer(call: &Call, at: &ResourcePath, resource: &ResourceInfo, body: Body) -> Result<Response, Status> {
+pub async fn answer(
+    call: &Call,
+    at: &ResourcePath,
+    resource: &ResourceInfo,
+    body: Body,
+) -> Result<Response, Status> {
     let form = call.form(Offer::PLAIN)?;
     let options = options::write(&call.query, "CreateOptions", false)?;
     let mut question =
@@ -44,8 +49,7 @@ pub async fn token(
     let form = call.form(Offer::PLAIN)?;
     let options = options::write(&call.query, "CreateOptions", false)?;
     let message = kinds().kind_message(&subresource.gvk).map_or(resource.message, |message| message.id);
-    let mut request =
-        input::object(call, body, &subresource.gvk, message, options.field_validation).await?;
+    let mut request = input::object(call, body, &subresource.gvk, message, options.field_validation).await?;
     let ctx = call.context(&options);
     let registry = call.plane.registry();
     registry

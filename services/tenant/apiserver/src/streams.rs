@@ -10,7 +10,9 @@ use api_machinery::{Reason, Status};
 use base64::Engine;
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt};
-use http::header::{CONNECTION, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{
+    CONNECTION, HOST, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -73,7 +75,11 @@ pub async fn tunnel(
 }
 
 /// Answers the client with the backend's 101 and carries bytes both ways until both are done.
-pub fn join(call: &Call, upgrade: Option<OnUpgrade>, mut response: http::Response<Body>) -> Result<Response, Status> {
+pub fn join(
+    call: &Call,
+    upgrade: Option<OnUpgrade>,
+    mut response: http::Response<Body>,
+) -> Result<Response, Status> {
     let client = upgrade.ok_or_else(|| Status::bad_request("Upgrade request required"))?;
     let backend = hyper::upgrade::on(&mut response);
     let plane = call.plane.clone();
@@ -100,7 +106,12 @@ pub fn join(call: &Call, upgrade: Option<OnUpgrade>, mut response: http::Respons
     Ok(answer)
 }
 
-pub fn build(method: Method, target: &str, headers: HeaderMap, body: Body) -> Result<http::Request<Body>, Status> {
+pub fn build(
+    method: Method,
+    target: &str,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<http::Request<Body>, Status> {
     let mut request = http::Request::builder()
         .method(method)
         .uri(target)
@@ -171,7 +182,8 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: std::fmt::Display + Send,
 {
-    let key = call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("not websocket protocol"))?;
+    let key =
+        call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("not websocket protocol"))?;
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
         .map_err(|_| Status::bad_request("bad WebSocket key"))?;
     let upgrade = upgrade.ok_or_else(|| Status::bad_request("Upgrade request required"))?;

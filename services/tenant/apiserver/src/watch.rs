@@ -21,7 +21,7 @@ use tenant_registry::{Change, Context, Watch, WatchItem};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::body::{BoxError, Response, stream};
+use crate::body::{BodyError, Response, stream};
 use crate::metrics::GaugeGuard;
 use crate::negotiate::{Chosen, Media, Offer, Shape};
 use crate::pipeline::Call;
@@ -115,7 +115,7 @@ struct Frames {
 
 impl Frames {
     /// Chunks of frames; with `together`, those that are ready share one.
-    fn into_stream(self, together: bool) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+    fn into_stream(self, together: bool) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
         futures::stream::unfold(self, move |mut frames| async move {
             let first = frames.next().await?;
             if !together {
@@ -179,7 +179,8 @@ impl Frames {
         self.sent.inc();
         match item {
             WatchItem::Bookmark { revision, initial_events_end } => {
-                let object = encode::bookmark_object(self.chosen, self.resource, *revision, *initial_events_end);
+                let object =
+                    encode::bookmark_object(self.chosen, self.resource, *revision, *initial_events_end);
                 envelope(self.chosen, "BOOKMARK", object, self.resource)
             }
             WatchItem::Change { change, object, event } => {

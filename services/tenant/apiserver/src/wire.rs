@@ -11,7 +11,8 @@ pub fn yaml_of_json(json: &[u8]) -> Result<Vec<u8>, Status> {
 
 /// A YAML body as JSON.
 pub fn json_of_yaml(yaml: &[u8]) -> Result<Vec<u8>, String> {
-    let value: Value = serde_yaml::from_slice(yaml).map_err(|cause| format!("error converting YAML to JSON: yaml: {cause}"))?;
+    let value: Value = serde_yaml::from_slice(yaml)
+        .map_err(|cause| format!("error converting YAML to JSON: yaml: {cause}"))?;
     serde_json::to_vec(&value).map_err(|cause| cause.to_string())
 }
 
@@ -89,7 +90,10 @@ mod tests {
         for (compact, wanted) in [
             ("{}", "{}"),
             (r#"{"a":1}"#, "{\n  \"a\": 1\n}"),
-            (r#"{"b":[1,{}],"a":"x{,:\"}"}"#, "{\n  \"b\": [\n    1,\n    {}\n  ],\n  \"a\": \"x{,:\\\"}\"\n}"),
+            (
+                r#"{"b":[1,{}],"a":"x{,:\"}"}"#,
+                "{\n  \"b\": [\n    1,\n    {}\n  ],\n  \"a\": \"x{,:\\\"}\"\n}",
+            ),
         ] {
             assert_eq!(String::from_utf8(indent(compact.as_bytes())).unwrap(), wanted);
         }

@@ -1,0 +1,179 @@
+//! Logs and exec as far as the kubelet's door: a kubelet of the test's own answers behind a dialer.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base_clock::SystemClock;
+use base_net::pki::Profile;
+use base_net::tls::{self, ClientAuth};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use support::cluster_of;
+use tenant_auth::ClusterPki;
+use tenant_client::{NodeDialer, Stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Serves what it is asked for, over TLS with a certificate in the node's name.
+struct FakeNode {
+    tls: Arc<rustls::ServerConfig>,
+}
+
+#[async_trait]
+impl NodeDialer for FakeNode {
+    async fn dial(&self, node: &str, address: SocketAddr) -> std::io::Result<Box<dyn Stream>> {
+        if node != "n1" || address.port() != 10250 {
+            return Err(std::io::Error::other(format!("{node} {address} is not here")));
+        }
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone());
+        tokio::spawn(async move {
+            let Ok(stream) = acceptor.accept(far).await else { return };
+            let authenticated = stream.get_ref().1.peer_certificates().is_some();
+            let service = service_fn(move |request| kubelet(request, authenticated));
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades()
+                .await;
+        });
+        Ok(Box::new(near))
+    }
+    fn connected(&self) -> Vec<String> {
+        vec!["n1".to_owned()]
+    }
+}
+
+async fn kubelet(
+    mut request: http::Request<Incoming>,
+    authenticated: bool,
+) -> Result<http::Response<Full<Bytes>>, std::convert::Infallible> {
+    let target = request.uri().to_string();
+    let mut response =
+        http::Response::new(Full::new(Bytes::from(format!("{target} authenticated={authenticated}\n"))));
+    if target.contains("/broken") {
+        *response.status_mut() = http::StatusCode::BAD_REQUEST;
+        *response.body_mut() = Full::new(Bytes::from_static(
+            b"container \"c\" in pod \"broken\" is waiting to start: ContainerCreating",
+        ));
+    }
+    if target.starts_with("/exec/") {
+        assert!(request.headers().get("authorization").is_none(), "the client's credentials stay here");
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut stream = TokioIo::new(upgrade.await.unwrap());
+            let mut buffer = [0u8; 5];
+            stream.read_exact(&mut buffer).await.unwrap();
+            stream.write_all(&buffer).await.unwrap();
+            stream.shutdown().await.unwrap();
+        });
+        *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+        for (name, value) in [
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", "v5.channel.k8s.io"),
+        ] {
+            response.headers_mut().insert(name, http::HeaderValue::from_static(value));
+        }
+    }
+    Ok(response)
+}
+
+async fn cluster_with_node() -> support::Cluster {
+    let pki = ClusterPki::generate().unwrap();
+    let identity = pki
+        .ca()
+        .issue(&Profile {
+            common_name: "system:node:n1".to_owned(),
+            dns_names: vec!["n1".to_owned()],
+            server: true,
+            lifetime: base_net::pki::YEAR,
+            ..Profile::default()
+        })
+        .unwrap();
+    let tls = tls::server(&identity, Some((pki.ca_pem(), ClientAuth::Required)), &["http/1.1"]).unwrap();
+    let cluster = cluster_of(pki, Some(Arc::new(FakeNode { tls })), SystemClock::shared()).await;
+    let node = json!({
+        "metadata": {"name": "n1"},
+        "status": {"addresses": [{"type": "InternalIP", "address": "172.31.240.2"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}},
+    });
+    let made = cluster.admin_send("POST", "/api/v1/nodes", node.clone()).await;
+    assert_eq!(made.code, 201, "{}", made.text());
+    let reported =
+        cluster.admin_send("PATCH", "/api/v1/nodes/n1/status", json!({"status": node["status"]})).await;
+    assert_eq!(reported.code, 200, "{}", reported.text());
+    let account = cluster
+        .admin_send(
+            "POST",
+            "/api/v1/namespaces/default/serviceaccounts",
+            json!({"metadata": {"name": "default"}}),
+        )
+        .await;
+    assert_eq!(account.code, 201, "{}", account.text());
+    for (name, node) in [("web", "n1"), ("broken", "n1"), ("homeless", ""), ("lost", "n2")] {
+        let mut pod =
+            json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+        if !node.is_empty() {
+            pod["spec"]["nodeName"] = node.into();
+        }
+        let made = cluster.admin_send("POST", "/api/v1/namespaces/default/pods", pod).await;
+        assert_eq!(made.code, 201, "{}", made.text());
+    }
+    cluster
+}
+
+#[tokio::test]
+async fn logs_come_from_the_pods_node() {
+    let cluster = cluster_with_node().await;
+    for (path, code, wanted) in [
+        ("web/log", 200, "/containerLogs/default/web/c authenticated=true\n"),
+        (
+            "web/log?tailLines=5&container=c",
+            200,
+            "/containerLogs/default/web/c?tailLines=5 authenticated=true\n",
+        ),
+        ("web/log?container=x", 400, "container x is not valid for pod web"),
+        ("homeless/log", 200, ""),
+        ("broken/log", 400, "is waiting to start: ContainerCreating"),
+        ("lost/log", 500, "nodes \\\"n2\\\" not found"),
+        ("gone/log", 404, "pods \\\"gone\\\" not found"),
+        ("web/exec?command=ls&stdout=1", 400, "Upgrade request required"),
+    ] {
+        let answer =
+            cluster.admin_send("GET", &format!("/api/v1/namespaces/default/pods/{path}"), Value::Null).await;
+        assert_eq!(answer.code, code, "{path}: {}", answer.text());
+        assert!(answer.text().contains(wanted), "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn exec_is_a_tunnel_to_the_kubelet() {
+    let cluster = cluster_with_node().await;
+    let path = "/api/v1/namespaces/default/pods/web/exec?command=cat&stdin=1&stdout=1";
+    let websocket = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-protocol", "v5.channel.k8s.io"),
+    ];
+    let response = cluster.open(Some(&cluster.admin()), "GET", path, &websocket, "").await;
+    assert_eq!(response.status(), 101);
+    assert_eq!(response.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    stream.write_all(b"hello").await.unwrap();
+    let mut echoed = Vec::new();
+    stream.read_to_end(&mut echoed).await.unwrap();
+    assert_eq!(echoed, b"hello");
+
+    let spdy = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
+    let refused = cluster.open(Some(&cluster.admin()), "POST", path, &spdy, "").await;
+    assert_eq!(refused.status(), 400);
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("WebSocket only"));
+}
