@@ -35,13 +35,13 @@ pub trait Files: Send + Sync + 'static {
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// A directory of the operating system, locked for this process.
+/// A directory of the operating system, usually locked for this process.
 #[derive(Debug)]
 pub struct OsFiles {
     directory: PathBuf,
     handle: fs::File,
     /// Held open for the lock on it; the kernel lets go when the process ends, however it ends.
-    _lock: fs::File,
+    _lock: Option<fs::File>,
 }
 
 const LOCK: &str = "LOCK";
@@ -49,7 +49,19 @@ const LOCK: &str = "LOCK";
 impl OsFiles {
     /// Creates the directory if need be and takes it for this process alone.
     pub fn open(directory: &Path) -> Result<OsFiles, LogError> {
+        let mut files = OsFiles::open_unlocked(directory)?;
+        files._lock = Some(OsFiles::lock(directory)?);
+        Ok(files)
+    }
+
+    /// As [`OsFiles::open`], for a directory that a lock elsewhere protects.
+    pub fn open_unlocked(directory: &Path) -> Result<OsFiles, LogError> {
         fs::create_dir_all(directory).map_err(|error| LogError::io("create", directory, error))?;
+        let handle = fs::File::open(directory).map_err(|error| LogError::io("open", directory, error))?;
+        Ok(OsFiles { directory: directory.to_owned(), handle, _lock: None })
+    }
+
+    fn lock(directory: &Path) -> Result<fs::File, LogError> {
         let path = directory.join(LOCK);
         let mut lock = OpenOptions::new()
             .read(true)
@@ -74,8 +86,7 @@ impl OsFiles {
         lock.set_len(0)
             .and_then(|()| lock.write_all(holder.as_bytes()))
             .map_err(|error| LogError::io("write", &path, error))?;
-        let handle = fs::File::open(directory).map_err(|error| LogError::io("open", directory, error))?;
-        Ok(OsFiles { directory: directory.to_owned(), handle, _lock: lock })
+        Ok(lock)
     }
 }
 

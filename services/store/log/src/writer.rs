@@ -190,8 +190,8 @@ impl Writer {
             return Ok(());
         }
         let active = self.active.as_mut().expect("frames were pushed for it");
-        let fail =
-            |source| Failure { path: active.segment.path.clone(), offset: u64::from(active.offset), source };
+        let shared = self.shared.clone();
+        let failure = |source| fail(&shared, active.segment.path.clone(), active.offset, source);
         loop {
             match active.segment.file.write_at(u64::from(active.offset), &self.buffer) {
                 Ok(()) => break,
@@ -201,10 +201,10 @@ impl Writer {
                     self.shared.state.lock().short_of_space = true;
                     std::thread::sleep(RETRY);
                 }
-                Err(error) => return Err(fail(error)),
+                Err(error) => return Err(failure(error)),
             }
         }
-        active.segment.file.sync().map_err(fail)?;
+        active.segment.file.sync().map_err(failure)?;
         let mut state = self.shared.state.lock();
         state.stats.syncs += 1;
         state.stats.frames += std::mem::take(&mut self.frames);

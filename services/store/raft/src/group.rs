@@ -8,6 +8,7 @@ use store_mvcc::{Applied, Command, Expect, Limits, Op, Revision, Space, Term};
 use tokio::sync::watch;
 
 use crate::WriteError;
+use crate::member::Member;
 
 /// Entries that one round of [`Group::delete_expired`] deletes at most, so that a burst of expiring
 /// Events does not become one huge log entry. The next round takes the rest.
@@ -22,6 +23,7 @@ pub struct Group {
 #[derive(Clone)]
 enum Backing {
     Memory(Arc<InMemory>),
+    Member(Arc<Member>),
 }
 
 impl Group {
@@ -34,12 +36,17 @@ impl Group {
         Group { backing: Backing::Memory(Arc::new(memory)) }
     }
 
+    pub(crate) fn of(member: Arc<Member>) -> Group {
+        Group { backing: Backing::Member(member) }
+    }
+
     /// Takes one command through consensus. `Ok` means: durable, applied, visible in [`Group::space`].
     ///
     /// Dropping the future does not take the command back; it may still be applied.
     pub async fn write(&self, command: Command) -> Result<Vec<Applied>, WriteError> {
         match &self.backing {
             Backing::Memory(memory) => memory.write(&command),
+            Backing::Member(member) => member.write(command).await,
         }
     }
 
@@ -49,6 +56,7 @@ impl Group {
     pub async fn read_index(&self) -> Result<Revision, WriteError> {
         match &self.backing {
             Backing::Memory(memory) => memory.read_index(),
+            Backing::Member(member) => member.read_index().await,
         }
     }
 
@@ -56,6 +64,7 @@ impl Group {
     pub fn space(&self) -> &Arc<Space> {
         match &self.backing {
             Backing::Memory(memory) => &memory.space,
+            Backing::Member(member) => member.space(),
         }
     }
 
@@ -65,6 +74,7 @@ impl Group {
     pub fn leadership(&self) -> watch::Receiver<Option<Term>> {
         match &self.backing {
             Backing::Memory(memory) => memory.leadership.subscribe(),
+            Backing::Member(member) => member.leadership(),
         }
     }
 
@@ -96,6 +106,7 @@ impl Group {
     pub async fn close(&self) {
         match &self.backing {
             Backing::Memory(memory) => memory.close(),
+            Backing::Member(member) => member.close().await,
         }
     }
 }
@@ -104,6 +115,9 @@ impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.backing {
             Backing::Memory(memory) => write!(f, "Group(in memory, at {})", memory.space.revision()),
+            Backing::Member(member) => {
+                write!(f, "Group({}, at {})", member.tenant(), member.space().revision())
+            }
         }
     }
 }

@@ -1,0 +1,326 @@
+//! All groups of one cell: one directory, one log, one limit on what is in flight.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base_ids::{CellId, TenantId};
+use openraft::SnapshotPolicy;
+use parking_lot::Mutex;
+use store_log::{Change, Failure, Files, Log, LogConfig, OsFiles, Position, Record, Stats, Urgency};
+use store_mvcc::{Command, Limits};
+use tokio::sync::{OnceCell, Semaphore, watch};
+
+use crate::checkpoint::Checkpoints;
+use crate::member::{MAX_UNITS, Member};
+use crate::replica::{Replica, group_of, tenant_of};
+use crate::types::{Membership, Payload, Proposal, Seat, Vote};
+use crate::{Group, HostError, WriteError, codec, note};
+
+/// What a host needs to know.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// The cell that this is; replicas made here carry it.
+    pub cell: CellId,
+    /// Bounds of every tenant's key space.
+    pub limits: Limits,
+    pub log: LogConfig,
+    /// A group that wrote nothing for so long has its Raft closed.
+    pub rest_after: Duration,
+    /// A group that wrote so much has its Raft closed and opened again, since its rings have grown by then.
+    pub rest_after_writes: u64,
+}
+
+impl HostConfig {
+    pub fn new(cell: CellId) -> HostConfig {
+        HostConfig {
+            cell,
+            limits: Limits::default(),
+            log: LogConfig::default(),
+            rest_after: Duration::from_secs(2),
+            rest_after_writes: 100_000,
+        }
+    }
+}
+
+/// Between two looks for groups to put to rest.
+const REST_ROUND: Duration = Duration::from_millis(500);
+/// The only replica of a new group.
+const FIRST_REPLICA: u64 = 1;
+const FIRST_TERM: u64 = 1;
+
+type Place = Arc<OnceCell<Arc<Member>>>;
+
+/// The replicas that one cell has. One per process and directory.
+pub struct Host {
+    config: HostConfig,
+    log: Log,
+    checkpoints: Checkpoints,
+    raft_config: Arc<openraft::Config>,
+    in_flight: Arc<Semaphore>,
+    places: Mutex<HashMap<TenantId, Place>>,
+}
+
+impl Host {
+    /// Opens, or begins, what is in `directory`, and takes it for this process alone.
+    ///
+    /// Reads the whole log, but no group yet; see [`Host::open_group`].
+    pub async fn open(directory: impl AsRef<Path>, config: HostConfig) -> Result<Arc<Host>, HostError> {
+        let directory = directory.as_ref().to_owned();
+        let log_config = config.log;
+        let opened = tokio::task::spawn_blocking(move || {
+            // The lock on the log protects both: it is let go when the log's writer has ended.
+            let log_files: Arc<dyn Files> = Arc::new(OsFiles::open(&directory.join("log"))?);
+            let checkpoints = OsFiles::open_unlocked(&directory.join("checkpoints"))?;
+            let checkpoint_files: Arc<dyn Files> = Arc::new(checkpoints);
+            Ok::<_, HostError>((Log::open(log_files, log_config)?, Checkpoints::new(checkpoint_files)))
+        });
+        let (log, checkpoints) = opened.await.map_err(|_| HostError::Closed)??;
+        Host::start(log, checkpoints, config).await
+    }
+
+    /// As [`Host::open`], on files of the caller's choice; for tests and the simulator.
+    pub async fn open_on(
+        log_files: Arc<dyn Files>,
+        checkpoint_files: Arc<dyn Files>,
+        config: HostConfig,
+    ) -> Result<Arc<Host>, HostError> {
+        let log = Log::open(log_files, config.log)?;
+        Host::start(log, Checkpoints::new(checkpoint_files), config).await
+    }
+
+    async fn start(log: Log, checkpoints: Checkpoints, config: HostConfig) -> Result<Arc<Host>, HostError> {
+        for group in log.groups() {
+            // Made halfway when the process ended; nobody was told that it exists.
+            if log.note(group, note::IDENTITY).is_none() {
+                log.submit(group, vec![Change::Remove], Urgency::Soon, |_| {})?;
+            }
+        }
+        let host = Arc::new(Host {
+            raft_config: raft_config()?,
+            in_flight: Arc::new(Semaphore::new(MAX_UNITS)),
+            places: Mutex::default(),
+            config,
+            log,
+            checkpoints,
+        });
+        let sweeping = host.clone();
+        let swept = tokio::task::spawn_blocking(move || sweeping.checkpoints.sweep(&sweeping.tenants()));
+        match swept.await {
+            Ok(Ok(())) => {}
+            // Leftovers cost room, nothing else.
+            Ok(Err(error)) => tracing::warn!(%error, "cannot sweep the checkpoints"),
+            Err(error) => tracing::warn!(%error, "cannot sweep the checkpoints"),
+        }
+        tokio::spawn(rest_round(Arc::downgrade(&host)));
+        Ok(host)
+    }
+
+    /// Every tenant with a replica here, open or not.
+    pub fn tenants(&self) -> Vec<TenantId> {
+        let complete = |group: &store_log::GroupId| self.log.note(*group, note::IDENTITY).is_some();
+        self.log.groups().into_iter().filter(complete).map(tenant_of).collect()
+    }
+
+    /// Makes a group whose only replica is here and whose first command is `bootstrap`; both are durable
+    /// when it returns, or the group does not exist.
+    pub async fn create(&self, tenant: TenantId, bootstrap: Command) -> Result<Group, HostError> {
+        let place = {
+            let mut places = self.places.lock();
+            if places.contains_key(&tenant) || self.log.state(group_of(tenant))?.is_some() {
+                return Err(HostError::Exists(tenant));
+            }
+            places.entry(tenant).or_default().clone()
+        };
+        let made = place.get_or_try_init(|| self.form(tenant, bootstrap)).await;
+        match made {
+            Ok(member) => Ok(Group::of(member.clone())),
+            Err(error) => {
+                self.forget(tenant, &place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes what openraft would have written: a membership of one, a first leader's vote and blank entry,
+    /// and the command. In one piece, so that a new cluster costs one sync instead of four.
+    async fn form(&self, tenant: TenantId, bootstrap: Command) -> Result<Arc<Member>, HostError> {
+        let failed = |source| HostError::Bootstrap { tenant, source };
+        if !self.log.accepting() {
+            return Err(failed(WriteError::NoSpace));
+        }
+        let replica = Replica::empty(
+            tenant,
+            FIRST_REPLICA,
+            self.config.limits,
+            self.log.clone(),
+            self.checkpoints.clone(),
+        );
+        let seats = [(FIRST_REPLICA, Seat { cell: self.config.cell })];
+        let membership =
+            Membership::new(vec![[FIRST_REPLICA].into()], std::collections::BTreeMap::from(seats))
+                .map_err(|error| HostError::Consensus { tenant, reason: error.to_string() })?;
+        let encoded = codec::encode_command(&bootstrap);
+        let command = Proposal { command: Arc::new(bootstrap), encoded };
+        let payloads = [
+            (0, Payload::Membership(membership)),
+            (FIRST_TERM, Payload::Blank),
+            (FIRST_TERM, Payload::Normal(command)),
+        ];
+        let vote = Vote::new_committed(FIRST_TERM, FIRST_REPLICA);
+        let mut changes = vec![Change::Note { slot: note::VOTE, value: codec::encode_vote(&vote) }];
+        for (index, (term, payload)) in (0..).zip(payloads) {
+            let position = Position { term, index };
+            let body = codec::encode_payload(&payload);
+            replica.seed(position, payload).map_err(|rejected| failed(rejected.into()))?;
+            changes.push(Change::Append(Record { position, body }));
+        }
+        changes.push(Change::Note { slot: note::IDENTITY, value: note::encode_identity(FIRST_REPLICA) });
+        self.log.commit(replica.group, changes).await?;
+        Ok(Arc::new(Member::new(replica, self.raft_config.clone(), self.in_flight.clone())?))
+    }
+
+    /// The group of a tenant that has a replica here. The same one for everybody who asks.
+    pub async fn open_group(&self, tenant: TenantId) -> Result<Group, HostError> {
+        loop {
+            let place = self.places.lock().entry(tenant).or_default().clone();
+            match place.get_or_try_init(|| self.load(tenant)).await {
+                Ok(member) if member.is_closed() => {
+                    // Closed by whoever had it before: wait until it is, then begin anew.
+                    member.close().await;
+                    self.forget(tenant, &place);
+                }
+                Ok(member) => return Ok(Group::of(member.clone())),
+                Err(error) => {
+                    self.forget(tenant, &place);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn load(&self, tenant: TenantId) -> Result<Arc<Member>, HostError> {
+        let (limits, log, checkpoints) = (self.config.limits, self.log.clone(), self.checkpoints.clone());
+        let loaded = tokio::task::spawn_blocking(move || Replica::load(tenant, limits, log, checkpoints));
+        let replica = loaded.await.map_err(|_| HostError::Closed)??;
+        Ok(Arc::new(Member::new(replica, self.raft_config.clone(), self.in_flight.clone())?))
+    }
+
+    /// Removes a tenant's replica and everything on disk of it.
+    pub async fn delete(&self, tenant: TenantId) -> Result<(), HostError> {
+        let place = self.places.lock().get(&tenant).cloned();
+        if place.is_none() && self.log.state(group_of(tenant))?.is_none() {
+            return Err(HostError::Unknown(tenant));
+        }
+        if let Some(member) = place.as_ref().and_then(|place| place.get()) {
+            member.close().await;
+        }
+        // The log first: a checkpoint without log is swept at the next open, a log without its checkpoint
+        // would be damage.
+        self.log.commit(group_of(tenant), vec![Change::Remove]).await?;
+        let checkpoints = self.checkpoints.clone();
+        let removed = tokio::task::spawn_blocking(move || checkpoints.remove(tenant)).await;
+        if let Some(place) = place {
+            self.forget(tenant, &place);
+        }
+        match removed {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => {
+                Err(HostError::Io { doing: "remove the checkpoint in", path: "checkpoints".into(), source })
+            }
+            Err(error) => {
+                let source = io::Error::other(error);
+                Err(HostError::Io { doing: "remove the checkpoint in", path: "checkpoints".into(), source })
+            }
+        }
+    }
+
+    /// Writes a tenant's state into a checkpoint and shortens its log. Hosts do so by themselves when it is
+    /// worth it; this is for whoever wants the next start to be quick.
+    pub async fn checkpoint(&self, tenant: TenantId) -> Result<(), WriteError> {
+        let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
+        match member {
+            Some(member) => member.checkpoint().await,
+            None => Err(WriteError::Closed),
+        }
+    }
+
+    /// Becomes something when the disk has failed for good: nothing is acknowledged any more, and the
+    /// process should end, saying what it finds here.
+    pub fn failure(&self) -> watch::Receiver<Option<Arc<Failure>>> {
+        self.log.failure()
+    }
+
+    /// What the shared log has done since it was opened.
+    pub fn log_stats(&self) -> Stats {
+        self.log.stats()
+    }
+
+    /// Closes all groups, writes what is queued, and lets go of the directory.
+    pub async fn close(&self) {
+        let places: Vec<Place> = self.places.lock().values().cloned().collect();
+        for member in places.iter().filter_map(|place| place.get()) {
+            member.close().await;
+        }
+        let log = self.log.clone();
+        if tokio::task::spawn_blocking(move || log.close()).await.is_err() {
+            tracing::error!("the log did not close cleanly");
+        }
+    }
+
+    fn forget(&self, tenant: TenantId, place: &Place) {
+        let mut places = self.places.lock();
+        if places.get(&tenant).is_some_and(|found| Arc::ptr_eq(found, place)) {
+            places.remove(&tenant);
+        }
+    }
+
+    fn members(&self) -> Vec<Arc<Member>> {
+        self.places.lock().values().filter_map(|place| place.get().cloned()).collect()
+    }
+}
+
+/// Puts groups to rest that have nothing to do, as long as the host lives.
+async fn rest_round(host: Weak<Host>) {
+    let mut rounds = tokio::time::interval(REST_ROUND);
+    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        rounds.tick().await;
+        let Some(host) = host.upgrade() else { return };
+        let (idle, writes) = (host.config.rest_after, host.config.rest_after_writes);
+        for member in host.members() {
+            if member.is_open() {
+                member.rest(idle, writes).await;
+            }
+        }
+    }
+}
+
+/// No timers in groups: cells watch each other, and a group that is alone needs no watching. Checkpoints are
+/// ours to trigger, since openraft counts entries and we count bytes.
+fn raft_config() -> Result<Arc<openraft::Config>, HostError> {
+    let config = openraft::Config {
+        cluster_name: "roadstead".to_owned(),
+        enable_tick: false,
+        enable_heartbeat: false,
+        enable_elect: false,
+        heartbeat_interval: 100,
+        election_timeout_min: 300,
+        election_timeout_max: 600,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        api_channel_size: Some(4096),
+        notification_channel_size: Some(1024),
+        state_machine_channel_size: Some(256),
+        ..openraft::Config::default()
+    };
+    match config.validate() {
+        Ok(config) => Ok(Arc::new(config)),
+        Err(error) => {
+            let source = io::Error::other(error);
+            Err(HostError::Io { doing: "configure consensus for", path: "the host".into(), source })
+        }
+    }
+}
