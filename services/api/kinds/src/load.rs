@@ -77,7 +77,11 @@ impl Kinds {
     /// The shape of any kind the server speaks, be it a resource or not: `PodList`, `Scale`, `Status`.
     pub fn kind_message(&self, gvk: &Gvk) -> Option<&Message> {
         let key: (&str, &str, &str) = (&gvk.group, &gvk.version, &gvk.kind);
-        self.kind_messages.get(&key).map(|&id| self.message(id))
+        // These two exist in every group, those of custom resources included.
+        let everywhere = matches!(&*gvk.kind, "DeleteOptions" | "WatchEvent");
+        let found = self.kind_messages.get(&key);
+        let found = found.or_else(|| self.kind_messages.get(&("", "v1", key.2)).filter(|_| everywhere));
+        found.map(|&id| self.message(id))
     }
     /// The texts the table was read from, resources and messages: for hashes of what is made from it.
     pub fn sources(&self) -> (&'static str, &'static str) {
@@ -311,6 +315,7 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, MessageId>) -
         cardinality,
         list_type: ListType::Atomic,
         map_atomic: false,
+        map_granular: false,
         patch: Patch::default(),
         default: None,
         required: false,
@@ -320,6 +325,7 @@ fn parse_field(line: &'static str, by_name: &HashMap<&'static str, MessageId>) -
         match word.split_once('=').unwrap_or((word, "")) {
             ("required", _) => field.required = true,
             ("atomic", _) => field.map_atomic = true,
+            ("granular", _) => field.map_granular = true,
             ("list-atomic", _) => field.stated.atomic = true,
             ("set", _) => field.list_type = ListType::Set,
             ("keys", keys) => field.list_type = ListType::Map { keys: keys.split(',').collect() },
@@ -435,6 +441,19 @@ mod tests {
             assert_eq!(got, wanted);
             assert_eq!(kinds().by_kind(&found.gvk).map(|found| &found.gvr), Some(&gvr));
             assert!(kinds().stored(found).is_some());
+        }
+    }
+
+    #[test]
+    fn options_of_any_group_are_understood() {
+        for (gvk, wanted) in [
+            (Gvk::new("example.com", "v1", "DeleteOptions"), Some("DeleteOptions")),
+            (Gvk::new("", "v1", "PodList"), Some("PodList")),
+            (Gvk::new("autoscaling", "v1", "Scale"), Some("Scale")),
+            (Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadata"), Some("PartialObjectMetadata")),
+            (Gvk::new("example.com", "v1", "Pod"), None),
+        ] {
+            assert_eq!(kinds().kind_message(&gvk).map(Message::short_name), wanted, "{gvk}");
         }
     }
 

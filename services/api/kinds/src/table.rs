@@ -81,6 +81,8 @@ pub struct FieldInfo {
     pub list_type: ListType,
     /// A map or struct that server-side apply owns as a whole.
     pub map_atomic: bool,
+    /// The opposite, said of this one use of a struct that is atomic elsewhere.
+    pub map_granular: bool,
     /// How strategic merge treats it.
     pub patch: Patch,
     /// OpenAPI's default. Only meaningful ones: zero values are left out.

@@ -95,9 +95,12 @@ fn made(path: &str, make: impl FnOnce() -> Vec<u8>) -> Document {
     lock().entry(path.to_owned()).or_insert(document).clone()
 }
 
+/// What the server says about itself.
+const SERVER: [&str; 3] = ["version", ".well-known/openid-configuration", "openid/v1/jwks"];
+
 /// The paths of `/openapi/v3` that need no custom resource: `api/v1`, `apis/apps`, `apis/apps/v1`, `version`.
 fn v3_paths() -> Vec<String> {
-    let mut all = vec!["api".to_owned(), "apis".to_owned(), "version".to_owned()];
+    let mut all: Vec<String> = ["api", "apis"].into_iter().chain(SERVER).map(str::to_owned).collect();
     for (group, versions) in kinds().groups() {
         match group {
             "" => all.extend(versions.iter().map(|version| format!("api/{version}"))),
@@ -150,13 +153,7 @@ fn v3_json(path: &str, custom: &[Custom<'_>]) -> Vec<u8> {
     let all: Vec<&ResourceInfo> =
         kinds().resources().iter().chain(custom.iter().map(|one| one.info)).collect();
     let mut paths: Vec<Path> = match parts[..] {
-        ["version"] => vec![paths::plain(
-            "/version/",
-            "getCodeVersion",
-            "get the version information for this server",
-            "version".to_owned(),
-            "io.k8s.apimachinery.pkg.version.Info",
-        )],
+        _ if SERVER.contains(&path) => paths::of_server(path).into_iter().collect(),
         ["api"] => vec![paths::discovery(Some(""), "")],
         ["apis"] => vec![paths::discovery(None, "")],
         ["apis", group] => vec![paths::discovery(Some(group), "")],
@@ -200,7 +197,8 @@ fn v2_json(custom: &[Custom<'_>]) -> Vec<u8> {
         kinds().resources().iter().chain(custom.iter().map(|one| one.info)).collect();
     let mut out = Writer::new();
     out.open("{\"swagger\":\"2.0\",\"info\":{\"title\":\"Kubernetes\",\"version\":\"v1.36.0\"},\"paths\":{");
-    let mut discovery_paths = vec![paths::discovery(Some(""), ""), paths::discovery(None, "")];
+    let mut discovery_paths: Vec<Path> = SERVER.into_iter().filter_map(paths::of_server).collect();
+    discovery_paths.extend([paths::discovery(Some(""), ""), paths::discovery(None, "")]);
     for (group, versions) in discovery::groups(&all) {
         if !group.is_empty() {
             discovery_paths.push(paths::discovery(Some(group), ""));

@@ -47,6 +47,8 @@ enum Answer {
     Text,
     /// A log.
     PlainText,
+    /// Documents that exist in one media type only; the schema if there is one.
+    Only(&'static str, Option<&'static str>),
 }
 
 /// Schema names of a kind: `io.k8s.api.apps.v1.Deployment`, for custom ones the group backwards.
@@ -197,7 +199,7 @@ impl Maker<'_> {
         Operation {
             parameters: LIST,
             answer: Answer::Schema(self.list.clone()),
-            streams: self.info.allows("watch"),
+            streams: true,
             ..self.operation("get", "list", id, description)
         }
     }
@@ -379,8 +381,7 @@ impl Maker<'_> {
     }
 }
 
-/// A document of the server itself: discovery, version.
-pub(crate) fn plain(url: &str, id: &str, description: &str, tag: String, schema: &str) -> Path {
+fn own(url: &str, id: &str, description: &str, tag: String, answer: Answer) -> Path {
     let operation = Operation {
         method: "get",
         action: "",
@@ -391,11 +392,38 @@ pub(crate) fn plain(url: &str, id: &str, description: &str, tag: String, schema:
         parameters: &[],
         body: Body::None,
         answers: &[200],
-        answer: Answer::Schema(schema.to_owned()),
+        answer,
         streams: false,
         custom: false,
     };
     Path { url: url.to_owned(), parameters: Vec::new(), operations: vec![operation] }
+}
+
+/// Documents of the server itself, by their path in the index of OpenAPI 3.
+pub(crate) fn of_server(path: &str) -> Option<Path> {
+    const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
+    let (id, description, tag, media_type, schema) = match path {
+        "version" => {
+            let description = "get the version information for this server";
+            ("getCodeVersion", description, "version", "application/json", Some(INFO))
+        }
+        ".well-known/openid-configuration" => (
+            "getServiceAccountIssuerOpenIDConfiguration",
+            "get how tokens of service accounts can be checked",
+            "WellKnown",
+            "application/json",
+            None,
+        ),
+        "openid/v1/jwks" => (
+            "getServiceAccountIssuerOpenIDKeyset",
+            "get the public keys that tokens of service accounts are checked with",
+            "openid",
+            "application/jwk-set+json",
+            None,
+        ),
+        _ => return None,
+    };
+    Some(own(&format!("/{path}/"), id, description, tag.to_owned(), Answer::Only(media_type, schema)))
 }
 
 /// `/api/`, `/apis/`, `/apis/GROUP/` or `/apis/GROUP/VERSION/`: what can be discovered there.
@@ -417,7 +445,7 @@ pub(crate) fn discovery(group: Option<&str>, version: &str) -> Path {
         }
         (Some(group), version) => (format!("get{}APIResources", camel(group, version)), tag(group, version)),
     };
-    plain(&url, &id, &format!("get {what}"), tag, &format!("{META}.{kind}"))
+    own(&url, &id, &format!("get {what}"), tag, Answer::Schema(format!("{META}.{kind}")))
 }
 
 impl Path {
@@ -431,8 +459,10 @@ impl Path {
                 Body::Patch => names.push(format!("{META}.Patch")),
                 Body::Object(name) => names.push(name.clone()),
             }
-            if let Answer::Schema(name) = &operation.answer {
-                names.push(name.clone());
+            match &operation.answer {
+                Answer::Schema(name) => names.push(name.clone()),
+                Answer::Only(_, Some(name)) => names.push((*name).to_owned()),
+                Answer::Only(_, None) | Answer::Text | Answer::PlainText => {}
             }
         }
         names
@@ -479,6 +509,11 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 impl Operation {
     fn media_types(&self) -> Vec<String> {
+        match self.answer {
+            Answer::Text => return vec!["*/*".to_owned()],
+            Answer::Only(media_type, _) => return vec![media_type.to_owned()],
+            Answer::Schema(_) | Answer::PlainText => {}
+        }
         let mut types = vec!["application/json".to_owned(), "application/yaml".to_owned()];
         if matches!(self.answer, Answer::PlainText) {
             types.push("text/plain".to_owned());
@@ -519,7 +554,8 @@ impl Operation {
     fn answer_schema(&self, dialect: Dialect) -> Value {
         match &self.answer {
             Answer::Schema(name) => dialect.reference(name),
-            Answer::Text | Answer::PlainText => json!({"type": "string"}),
+            Answer::Only(_, Some(name)) => dialect.reference(name),
+            Answer::Text | Answer::PlainText | Answer::Only(_, None) => json!({"type": "string"}),
         }
     }
 
@@ -561,10 +597,7 @@ impl Operation {
                 out["requestBody"]["required"] = true.into();
             }
         }
-        let types = match self.answer {
-            Answer::Text => vec!["*/*".to_owned()],
-            _ => self.media_types(),
-        };
+        let types = self.media_types();
         let schema = self.answer_schema(Dialect::V3);
         for &code in self.answers {
             out["responses"][code.to_string()] =
@@ -590,15 +623,13 @@ impl Operation {
         if !all.is_empty() {
             out["parameters"] = all.into();
         }
-        let consumes = match self.body {
-            Body::Patch => json!(self.patch_types()),
+        out["consumes"] = match (&self.body, &self.answer) {
+            (Body::Patch, _) => json!(self.patch_types()),
+            // Discovery says here what it produces, as it always has.
+            (Body::None, Answer::Schema(_)) if self.action.is_empty() => json!(self.media_types()),
             _ => json!(["*/*"]),
         };
-        out["consumes"] = consumes;
-        out["produces"] = match self.answer {
-            Answer::Text => json!(["*/*"]),
-            _ => json!(self.media_types()),
-        };
+        out["produces"] = json!(self.media_types());
         out["schemes"] = json!(["https"]);
         let schema = self.answer_schema(Dialect::V2);
         for &code in self.answers {

@@ -73,7 +73,15 @@ pub(crate) fn schema(
     descriptions: &Descriptions,
     group: Option<&str>,
 ) -> (Value, BTreeSet<String>) {
-    let (own, fields) = descriptions.of(name);
+    let (mut own, mut fields) = descriptions.of(name);
+    if let Some(item) = name.rsplit('.').next().and_then(|name| name.strip_suffix("List")) {
+        // Nobody describes lists one by one.
+        if own.is_empty() {
+            own = format!("{item}List is a list of {item}.");
+        }
+        fields.entry("items").or_insert_with(|| format!("The objects, each a {item}."));
+        fields.entry("metadata").or_insert_with(|| "What concerns the list as a whole.".to_owned());
+    }
     let mut needed = BTreeSet::new();
     let mut out = match kinds().message_named(name) {
         None => special_schema(name, dialect),
@@ -138,7 +146,7 @@ fn property(field: &FieldInfo, dialect: Dialect, description: &str, needed: &mut
         Dialect::V2 => None,
         Dialect::V3 => field.default.as_ref().or(field.stated.zero_default.as_ref()),
     };
-    let has_siblings = !description.is_empty() || default.is_some();
+    let has_siblings = !description.is_empty() || default.is_some() || field.map_granular;
     if dialect == Dialect::V3 && has_siblings && out["$ref"].is_string() {
         out = json!({"allOf": [out]});
     }
@@ -159,6 +167,9 @@ fn property(field: &FieldInfo, dialect: Dialect, description: &str, needed: &mut
     }
     if field.map_atomic {
         out["x-kubernetes-map-type"] = "atomic".into();
+    }
+    if field.map_granular {
+        out["x-kubernetes-map-type"] = "granular".into();
     }
     let patch = &field.patch;
     let strategies = [(patch.merge, "merge"), (patch.replace, "replace"), (patch.retain_keys, "retainKeys")];

@@ -217,8 +217,10 @@ fn line(json: &str, number: u32, value: &Value, proto: Option<&ProtoField>, requ
         Some("atomic") => flag("list-atomic"),
         _ => {}
     }
-    if value["x-kubernetes-map-type"] == "atomic" {
-        flag("atomic");
+    match value["x-kubernetes-map-type"].as_str() {
+        Some("atomic") => flag("atomic"),
+        Some("granular") => flag("granular"),
+        _ => {}
     }
     if let Some(key) = value["x-kubernetes-patch-merge-key"].as_str() {
         flag(&format!("key={key}"));

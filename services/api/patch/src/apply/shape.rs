@@ -43,7 +43,7 @@ impl Shape {
         match field.kind {
             FieldKind::Message(id) => {
                 let message = kinds().message(id);
-                if message.map_atomic { Shape::Leaf } else { Shape::Struct(message) }
+                if message.map_atomic && !field.map_granular { Shape::Leaf } else { Shape::Struct(message) }
             }
             _ => Shape::Leaf,
         }
