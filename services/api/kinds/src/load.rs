@@ -233,6 +233,7 @@ impl Messages {
                 kinds: Vec::new(),
                 unions: Vec::new(),
                 by_json: HashMap::new(),
+                json_order: Vec::new(),
             };
             for word in words {
                 match word {
@@ -253,23 +254,23 @@ impl Messages {
             list.push(message);
         }
         for at in 0..list.len() {
-            list[at].by_json = places(&list[at], &list);
+            let mut found = Vec::new();
+            places(&list[at], &list, &mut found);
+            list[at].json_order = found.iter().map(|(_, place)| *place).collect();
+            list[at].by_json = found.into_iter().collect();
         }
         Messages { list, by_name, kinds }
     }
 }
 
-fn places(message: &Message, all: &[Message]) -> HashMap<&'static str, Place> {
-    let mut found = HashMap::with_capacity(message.fields.len());
+/// Where each field with a JSON name is, inline messages flattened.
+fn places(message: &Message, all: &[Message], found: &mut Vec<(&'static str, Place)>) {
     for (at, field) in (0u16..).zip(&message.fields) {
         match field.kind {
-            FieldKind::Message(id) if field.inline => found.extend(places(&all[usize::from(id.0)], all)),
-            _ => {
-                found.insert(field.json, Place { message: message.id, field: at });
-            }
+            FieldKind::Message(id) if field.inline => places(&all[usize::from(id.0)], all, found),
+            _ => found.push((field.json, Place { message: message.id, field: at })),
         }
     }
-    found
 }
 
 /// `JSON NUMBER TYPE flags...`, where JSON is `-` for an inline field and TYPE may begin with `[]` or `{}`.

@@ -27,6 +27,7 @@ pub struct Message {
     /// `x-kubernetes-unions`, as OpenAPI shows them.
     pub unions: Vec<Value>,
     pub(crate) by_json: HashMap<&'static str, Place>,
+    pub(crate) json_order: Vec<Place>,
 }
 
 /// Where a field is: in the message itself or in one it flattens.
@@ -45,9 +46,8 @@ impl Message {
     /// Every field that has a JSON name, inline ones flattened.
     pub fn json_fields(&self) -> impl Iterator<Item = &'static FieldInfo> + use<> {
         let kinds = crate::kinds();
-        let mut found = Vec::with_capacity(self.by_json.len());
-        flatten(kinds, kinds.message(self.id), &mut found);
-        found.into_iter()
+        let places = &kinds.message(self.id).json_order;
+        places.iter().map(|place| &kinds.message(place.message).fields[usize::from(place.field)])
     }
     /// The field with this protobuf number; 0 is nobody's.
     pub fn by_number(&self, number: u32) -> Option<&FieldInfo> {
@@ -56,15 +56,6 @@ impl Message {
     /// `PodSpec`
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('.').next().unwrap_or(self.name)
-    }
-}
-
-fn flatten(kinds: &'static crate::Kinds, message: &'static Message, found: &mut Vec<&'static FieldInfo>) {
-    for field in &message.fields {
-        match field.kind {
-            FieldKind::Message(id) if field.inline => flatten(kinds, kinds.message(id), found),
-            _ => found.push(field),
-        }
     }
 }
 

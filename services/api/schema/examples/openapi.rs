@@ -6,6 +6,7 @@ fn main() {
     let path = std::env::args().nth(1).unwrap_or_default();
     let document = match &*path {
         "index" => Some(api_schema::v3_index(&[])),
+        "v2.pb" => Some(api_schema::v2_protobuf().json()),
         "v2" => Some(api_schema::v2().json()),
         path => api_schema::v3(path).map(|document| document.json()),
     };

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sha2::Digest;
 
 use crate::descriptions::{self, Descriptions};
+use crate::gnostic;
 use crate::paths::{self, Path};
 use crate::schema::{Dialect, is_shown, schema, special};
 
@@ -177,7 +178,7 @@ fn v3_json(path: &str, custom: &[Custom<'_>]) -> Vec<u8> {
     out.open("},\"schemas\":{");
     let wanted = paths.iter().flat_map(Path::schemas).collect();
     let group_version = format!("{group}/{version}");
-    write_schemas(&mut out, Dialect::V3, wanted, custom, Some(&group_version));
+    each_schema(Dialect::V3, wanted, custom, Some(&group_version), |name, schema| out.member(name, schema));
     out.open("}}}");
     out.bytes
 }
@@ -187,34 +188,90 @@ pub fn v2() -> Document {
     made("v2", || v2_json(&[]))
 }
 
+/// [`v2`] as `application/com.github.proto-openapi.spec.v2.v1.0+protobuf`; [`Document::json`] gives those
+/// bytes then.
+pub fn v2_protobuf() -> Document {
+    made("v2.pb", || v2_protobuf_bytes(&[]))
+}
+
 /// `/openapi/v2` with custom resources, made anew: whoever has them keeps it.
 pub fn v2_with(custom: &[Custom<'_>]) -> Document {
     Document::by_content(&v2_json(custom))
 }
 
+/// [`v2_with`] as protobuf.
+pub fn v2_protobuf_with(custom: &[Custom<'_>]) -> Document {
+    Document::by_content(&v2_protobuf_bytes(custom))
+}
+
+/// Where a piece of a version 2 document goes. They come in this order.
+pub(crate) enum Part<'a> {
+    /// Everything that is neither of the others.
+    Head,
+    Path(&'a str),
+    Definition(&'a str),
+    Parameter(&'a str),
+}
+
+fn v2_protobuf_bytes(custom: &[Custom<'_>]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 << 16);
+    v2_parts(custom, |part, value| gnostic::append(&mut out, &part, value));
+    out
+}
+
 fn v2_json(custom: &[Custom<'_>]) -> Vec<u8> {
+    let mut out = Writer::new();
+    out.open("{");
+    let mut section = "";
+    v2_parts(custom, |part, value| {
+        let (wanted, key) = match part {
+            Part::Head => {
+                value.as_object().into_iter().flatten().for_each(|(key, value)| out.member(key, value));
+                return;
+            }
+            Part::Path(url) => ("paths", url),
+            Part::Definition(name) => ("definitions", name),
+            Part::Parameter(name) => ("parameters", name),
+        };
+        if section != wanted {
+            out.open(if section.is_empty() { ",\"" } else { "},\"" });
+            out.open(wanted);
+            out.open("\":{");
+            section = wanted;
+        }
+        out.member(key, value);
+    });
+    out.open("}}");
+    out.bytes
+}
+
+/// One piece at a time: all of them at once would be tens of megabytes.
+fn v2_parts(custom: &[Custom<'_>], mut put: impl FnMut(Part<'_>, &Value)) {
+    let head = json!({
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "security": [{"BearerToken": []}],
+        "securityDefinitions": {"BearerToken": bearer()},
+    });
+    put(Part::Head, &head);
     let all: Vec<&ResourceInfo> =
         kinds().resources().iter().chain(custom.iter().map(|one| one.info)).collect();
-    let mut out = Writer::new();
-    out.open("{\"swagger\":\"2.0\",\"info\":{\"title\":\"Kubernetes\",\"version\":\"v1.36.0\"},\"paths\":{");
-    let mut discovery_paths: Vec<Path> = SERVER.into_iter().filter_map(paths::of_server).collect();
-    discovery_paths.extend([paths::discovery(Some(""), ""), paths::discovery(None, "")]);
+    let mut own_paths: Vec<Path> = SERVER.into_iter().filter_map(paths::of_server).collect();
+    own_paths.extend([paths::discovery(Some(""), ""), paths::discovery(None, "")]);
     for (group, versions) in discovery::groups(&all) {
         if !group.is_empty() {
-            discovery_paths.push(paths::discovery(Some(group), ""));
+            own_paths.push(paths::discovery(Some(group), ""));
         }
-        discovery_paths.extend(versions.iter().map(|version| paths::discovery(Some(group), version)));
+        own_paths.extend(versions.iter().map(|version| paths::discovery(Some(group), version)));
     }
-    for path in &discovery_paths {
-        out.member(&path.url, &path.render(Dialect::V2));
+    for path in &own_paths {
+        put(Part::Path(&path.url), &path.render(Dialect::V2));
     }
     for info in &all {
-        // One resource at a time: all paths at once would be tens of megabytes.
         for path in paths::of_resource(info, false) {
-            out.member(&path.url, &path.render(Dialect::V2));
+            put(Part::Path(&path.url), &path.render(Dialect::V2));
         }
     }
-    out.open("},\"definitions\":{");
     let mut wanted: BTreeSet<String> = kinds()
         .messages()
         .iter()
@@ -223,10 +280,9 @@ fn v2_json(custom: &[Custom<'_>]) -> Vec<u8> {
         .collect();
     let fields = kinds().messages().iter().flat_map(|message| &message.fields);
     wanted.extend(fields.filter_map(|field| special(field.kind)));
-    wanted.extend(discovery_paths.iter().flat_map(Path::schemas));
-    wanted.insert("io.k8s.apimachinery.pkg.apis.meta.v1.Patch".to_owned());
-    write_schemas(&mut out, Dialect::V2, wanted, custom, None);
-    out.open("},\"parameters\":{");
+    wanted.extend(own_paths.iter().flat_map(Path::schemas));
+    wanted.insert(format!("{META}.Patch"));
+    each_schema(Dialect::V2, wanted, custom, None, |name, schema| put(Part::Definition(name), schema));
     let shared: BTreeSet<&str> = [
         crate::parameters::LIST,
         crate::parameters::DELETE_COLLECTION,
@@ -237,12 +293,8 @@ fn v2_json(custom: &[Custom<'_>]) -> Vec<u8> {
     .into_iter()
     .collect();
     for name in shared {
-        out.member(name, &paths::parameter(name, Dialect::V2));
+        put(Part::Parameter(name), &paths::parameter(name, Dialect::V2));
     }
-    out.open("},\"securityDefinitions\":{\"BearerToken\":");
-    out.value(&bearer());
-    out.open("},\"security\":[{\"BearerToken\":[]}]}");
-    out.bytes
 }
 
 fn bearer() -> Value {
@@ -255,12 +307,12 @@ fn bearer() -> Value {
 }
 
 /// The wanted schemas and all they refer to.
-fn write_schemas(
-    out: &mut Writer,
+fn each_schema(
     dialect: Dialect,
     wanted: BTreeSet<String>,
     custom: &[Custom<'_>],
     group: Option<&str>,
+    mut put: impl FnMut(&str, &Value),
 ) {
     let descriptions = Descriptions::load();
     let mut own: HashMap<String, Value> = HashMap::new();
@@ -280,12 +332,12 @@ fn write_schemas(
         if let Some(schema) = own.get(&name) {
             let refers = [format!("{META}.ObjectMeta"), format!("{META}.ListMeta")];
             left.extend(refers.into_iter().filter(|name| !done.contains(name)));
-            out.member(&name, schema);
+            put(&name, schema);
             continue;
         }
         let (schema, needed) = schema(&name, dialect, &descriptions, group);
         left.extend(needed.into_iter().filter(|name| !done.contains(name)));
-        out.member(&name, &schema);
+        put(&name, &schema);
     }
 }
 
@@ -318,7 +370,7 @@ impl Writer {
     fn new() -> Writer {
         Writer { bytes: Vec::with_capacity(1 << 16), fresh: true }
     }
-    /// Literal JSON up to the beginning of an object.
+    /// Literal JSON, the last of it the beginning of an object.
     fn open(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
         self.fresh = true;
@@ -411,6 +463,8 @@ mod tests {
     fn version_two_is_whole_too() {
         let document = parsed(&v2());
         check_references(&document, &document);
+        let parts = v2_protobuf();
+        assert!(parts.len() > 500_000 && parts.json().starts_with(b"\x0a\x032.0"), "{}", parts.len());
         let secret = &document["definitions"]["io.k8s.api.core.v1.Secret"]["properties"]["data"];
         assert_eq!(secret["additionalProperties"], json!({"type": "string", "format": "byte"}));
     }

@@ -5,14 +5,15 @@
 //! clusters of the process; no document is ever held as a tree. A cluster with custom resources asks
 //! [`v3_with`] and [`v2_with`] for documents of its own and keeps those itself.
 //!
-//! `schema` says what a body looks like, `paths` what can be done with it; both know the two dialects.
+//! `gnostic` is version 2 as protobuf. `schema` says what a body looks like, `paths` what can be done with it; both know the two dialects.
 //!
 //! Not here: HTTP (content negotiation, `If-None-Match`), structural schemas and CEL of custom resources.
 
 mod descriptions;
 mod document;
+mod gnostic;
 mod parameters;
 mod paths;
 mod schema;
 
-pub use document::{Custom, Document, v2, v2_with, v3, v3_index, v3_with};
+pub use document::{Custom, Document, v2, v2_protobuf, v2_protobuf_with, v2_with, v3, v3_index, v3_with};
