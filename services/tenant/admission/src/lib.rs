@@ -1,1 +1,18 @@
-//! What may be stored, and what is added.
+//! What may be stored, and what is added on the way.
+//!
+//! A write passes the [`Chain`] twice: [`Admission::admit`] may change the object, then, after the kind's own
+//! validation, [`Admission::validate`] may only refuse it. In-tree plugins are stateless and shared by all
+//! clusters of a process; what they need to know of one cluster they ask through its [`Lookup`]. A plugin
+//! that must charge something elsewhere (a quota's use) returns a [`SideWrite`], which the registry commits
+//! in the same command as the object: both happen or neither, and no second round of bookkeeping is needed.
+//! Start at [`default_chain`] for the order.
+//!
+//! Not here: decoding, defaulting, a kind's validation (`tenant-registry`), RBAC (`tenant-auth`), webhooks.
+
+mod attributes;
+mod chain;
+mod quantity;
+
+pub use attributes::{Attributes, Lookup, Operation, SideWrite, Warnings};
+pub use chain::{Admission, Chain, default_chain};
+pub use quantity::{Quantity, QuantityError};

@@ -1,0 +1,85 @@
+//! The chain and its order.
+
+use std::sync::{Arc, LazyLock};
+
+use api_machinery::{Document, Status};
+use async_trait::async_trait;
+
+use crate::attributes::{Attributes, SideWrite};
+
+/// One plugin, or a chain of them.
+///
+/// `object` is the object as it would be stored, or the subresource's body (a Binding); `None` for deletes
+/// and connects without one. `old` is what is stored now; `None` for creates.
+#[async_trait]
+pub trait Admission: Send + Sync + 'static {
+    /// May change `object`. Defaults are applied before and again after the chain.
+    async fn admit(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&mut Document>,
+        _old: Option<&Document>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// May only refuse, or ask for writes that belong to this one.
+    async fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        _old: Option<&Document>,
+    ) -> Result<Vec<SideWrite>, Status> {
+        Ok(Vec::new())
+    }
+}
+
+/// Plugins in order; the first refusal ends the request.
+#[derive(Clone, Default)]
+pub struct Chain(Vec<Arc<dyn Admission>>);
+
+impl Chain {
+    pub fn new(plugins: Vec<Arc<dyn Admission>>) -> Chain {
+        Chain(plugins)
+    }
+    /// With one more plugin before those that count what was decided (ResourceQuota is always last).
+    pub fn with(mut self, plugin: Arc<dyn Admission>) -> Chain {
+        let before_quota = self.0.len().saturating_sub(1);
+        self.0.insert(before_quota, plugin);
+        self
+    }
+}
+
+#[async_trait]
+impl Admission for Chain {
+    async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Document>,
+        old: Option<&Document>,
+    ) -> Result<(), Status> {
+        for plugin in &self.0 {
+            plugin.admit(attributes, object.as_deref_mut(), old).await?;
+        }
+        Ok(())
+    }
+
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        old: Option<&Document>,
+    ) -> Result<Vec<SideWrite>, Status> {
+        let mut writes = Vec::new();
+        for plugin in &self.0 {
+            writes.append(&mut plugin.validate(attributes, object, old).await?);
+        }
+        Ok(writes)
+    }
+}
+
+/// The in-tree plugins in upstream's order, one chain for all clusters of the process.
+pub fn default_chain() -> Chain {
+    static CHAIN: LazyLock<Chain> = LazyLock::new(|| Chain::new(vec![]));
+    CHAIN.clone()
+}

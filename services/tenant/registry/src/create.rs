@@ -1,0 +1,204 @@
+//! `create`.
+
+use api_kinds::{ResourceInfo, defaults};
+use api_machinery::{Document, Gvr, Status};
+use store_mvcc::{Expect, Key, Op, Rejected};
+use store_raft::WriteError;
+use tenant_admission::{Attributes, Operation, SideWrite};
+
+use crate::context::{Context, Written};
+use crate::convert;
+use crate::error::write_status;
+use crate::kinds::strategy;
+use crate::manage;
+use crate::metadata;
+use crate::normalize::normalize;
+use crate::registry::{Registry, key, object, served, stored_value, unstored};
+use crate::strategy::Moment;
+use crate::update::Ownership;
+use crate::validation::meta;
+
+/// Names tried for one `generateName`; with 27^5 suffixes the second already succeeds in practice.
+const NAME_TRIES: usize = 8;
+/// Rounds a write is decided again because something it depends on moved. Each loser of a round had a
+/// winner, so this is reached only by more writers of one object than are ever reasonable.
+pub(crate) const ROUNDS: usize = 64;
+
+impl Registry {
+    pub async fn create(
+        &self,
+        ctx: &Context,
+        of: &Gvr,
+        namespace: Option<&str>,
+        object: Document,
+    ) -> Result<Written, Status> {
+        let resource = self.resource(of)?;
+        let object = self.decoded(resource, namespace, object)?;
+        self.create_decoded(ctx, resource, object, Ownership::Update).await
+    }
+
+    /// Type, namespace and form of a body; in the storage version afterwards.
+    pub(crate) fn decoded(
+        &self,
+        resource: &ResourceInfo,
+        namespace: Option<&str>,
+        mut object: Document,
+    ) -> Result<Document, Status> {
+        metadata::check_type(&resource.gvk, &mut object)?;
+        normalize(resource.message, &resource.gvk, &mut object)?;
+        metadata::check_namespace(resource, namespace, &mut object)?;
+        convert::to_storage(resource, &mut object);
+        Ok(object)
+    }
+
+    pub(crate) async fn create_decoded(
+        &self,
+        ctx: &Context,
+        resource: &'static ResourceInfo,
+        template: Document,
+        ownership: Ownership,
+    ) -> Result<Written, Status> {
+        if !template.resource_version().is_empty() && template.resource_version() != "0" {
+            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let generated = template.name().is_empty() && !template.generate_name().is_empty();
+        let mut names_left = NAME_TRIES;
+        for _ in 0..ROUNDS {
+            let mut object = template.clone();
+            if generated {
+                object.set("metadata.name", metadata::generate_name(template.generate_name()));
+            }
+            let name = object.name().to_owned();
+            let (object, mut ops) = self.decide_create(ctx, resource, object, ownership).await?;
+            let main = key(resource, object.namespace(), &name);
+            if ctx.dry_run {
+                return match self.group.space().get(&main) {
+                    Some(found) => Err(self.exists(resource, &name, &found)),
+                    None => Ok(Written { object: unstored(resource, &object)?, created: true }),
+                };
+            }
+            ops.insert(0, put(resource, main.clone(), &object, Expect::Absent, self.now().as_millisecond()));
+            match self.group.write(self.command(ctx, ops)).await {
+                Ok(applied) => {
+                    let entry = applied.into_iter().next().and_then(|first| first.entry);
+                    let entry = entry.ok_or_else(|| Status::internal("the store gave no entry for a put"))?;
+                    return Ok(Written { object: served(resource, &entry)?, created: true });
+                }
+                Err(WriteError::Rejected(Rejected::Conflict { op: 0, found: Some(found), .. })) => {
+                    if generated && names_left > 1 {
+                        names_left -= 1;
+                        continue;
+                    }
+                    return Err(self.exists(resource, &name, &found));
+                }
+                // An address or a quota moved under this request: decide again.
+                Err(WriteError::Rejected(Rejected::Conflict { .. })) => tokio::task::yield_now().await,
+                Err(other) => return Err(write_status(&other)),
+            }
+        }
+        Err(Status::conflict(&resource.gvr, template.name(), "too many concurrent writers; please try again"))
+    }
+
+    /// The object as it is to be stored, and what must be committed with it.
+    async fn decide_create(
+        &self,
+        ctx: &Context,
+        resource: &'static ResourceInfo,
+        mut object: Document,
+        ownership: Ownership,
+    ) -> Result<(Document, Vec<Op>), Status> {
+        let strategy = strategy(resource);
+        let now = self.now();
+        let name = object.name().to_owned();
+        let namespace = object.namespace().to_owned();
+        if name.is_empty() {
+            let errors = meta::validate(&object, resource.namespaced, strategy.names());
+            return Err(self.invalid(resource, &name, &errors));
+        }
+        let message = self.storage_message(resource);
+        defaults::apply(message, &mut object);
+        strategy.defaults(&mut object);
+
+        let attributes = Attributes {
+            operation: Operation::Create,
+            gvr: &resource.gvr,
+            gvk: &resource.gvk,
+            namespace: &namespace,
+            name: &name,
+            subresource: "",
+            user: &ctx.user,
+            dry_run: ctx.dry_run,
+            warnings: &ctx.warnings,
+            lookup: self,
+        };
+        self.admission.admit(&attributes, Some(&mut object), None).await?;
+        defaults::apply(message, &mut object);
+        strategy.defaults(&mut object);
+
+        metadata::stamp_new(&mut object, now, strategy.generation());
+        let moment = Moment {
+            now,
+            user: &ctx.user,
+            requested: &resource.gvr,
+            resource,
+            lookup: self,
+            space: self.group.space(),
+        };
+        if strategy.separates_status() && resource.subresource("status").is_some() {
+            object.clear_status();
+        }
+        strategy.prepare_for_create(&moment, &mut object);
+        let mut ops = strategy.allocate(&moment, Some(&mut object), None)?;
+
+        let mut errors = meta::validate(&object, resource.namespaced, strategy.names());
+        errors.extend(strategy.validate(&object));
+        if !errors.is_empty() {
+            return Err(self.invalid(resource, &name, &errors));
+        }
+        strategy.warnings(&object, None).into_iter().for_each(|text| ctx.warnings.add(text));
+        let writes = self.admission.validate(&attributes, Some(&object), None).await?;
+        ops.extend(self.side_ops(writes)?);
+        if ownership == Ownership::Update {
+            manage::created(ctx, resource, message, &mut object, now);
+        }
+        Ok((object, ops))
+    }
+
+    pub(crate) fn invalid(
+        &self,
+        resource: &ResourceInfo,
+        name: &str,
+        errors: &[api_machinery::FieldError],
+    ) -> Status {
+        Status::invalid(&resource.gvk.group, &resource.gvk.kind, name, errors)
+    }
+
+    pub(crate) fn storage_message(&self, resource: &ResourceInfo) -> api_kinds::MessageId {
+        self.kinds.stored(resource).map_or(resource.message, |stored| stored.message)
+    }
+
+    pub(crate) fn side_ops(&self, writes: Vec<SideWrite>) -> Result<Vec<Op>, Status> {
+        let mut ops = Vec::new();
+        for write in writes {
+            let resource = self.resource(&write.gvr)?;
+            let key = key(resource, write.namespace.as_deref().unwrap_or_default(), &write.name);
+            let expect = Expect::At(store_mvcc::Revision(write.at));
+            ops.push(put(resource, key, &write.document, expect, self.now().as_millisecond()));
+        }
+        Ok(ops)
+    }
+
+    fn exists(&self, resource: &ResourceInfo, name: &str, found: &store_mvcc::Entry) -> Status {
+        let mut status = Status::already_exists(&resource.gvr, name);
+        if object(found).is_ok_and(|object| object.header.deleting_since.is_some()) {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        status
+    }
+}
+
+/// The op that stores `document`, with the expiry its kind has.
+pub(crate) fn put(resource: &ResourceInfo, key: Key, document: &Document, expect: Expect, now_ms: i64) -> Op {
+    let expires_at_ms = strategy(resource).lives_ms().map(|lives| now_ms + lives);
+    Op::Put { key, value: stored_value(document), expect, expires_at_ms, shared: false }
+}

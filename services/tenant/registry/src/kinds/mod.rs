@@ -1,0 +1,76 @@
+//! One strategy per kind or small family; [`strategy`] finds the one of a resource.
+//!
+//! A kind that is not named here is served all the same: metadata rules and the field table's defaults are
+//! the generic path's.
+
+use api_kinds::ResourceInfo;
+
+use crate::strategy::{Generation, Generic, Strategy};
+
+pub(crate) mod apps;
+pub(crate) mod batch;
+pub(crate) mod certificates;
+pub(crate) mod config;
+pub(crate) mod endpoints;
+pub(crate) mod event;
+pub(crate) mod flowcontrol;
+pub(crate) mod lease;
+pub(crate) mod namespace;
+pub(crate) mod networking;
+pub(crate) mod node;
+pub(crate) mod pod;
+pub(crate) mod pod_defaults;
+pub(crate) mod policy;
+pub(crate) mod rbac;
+pub(crate) mod scheduling;
+pub(crate) mod service;
+pub(crate) mod service_allocation;
+pub(crate) mod storage;
+
+/// By the stored form, so that all versions of a resource behave alike.
+pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
+    match (&*resource.storage.group, &*resource.storage.resource) {
+        ("", "namespaces") => &namespace::Namespaces,
+        ("", "pods") => &pod::Pods,
+        ("", "podtemplates") => &pod::PodTemplates,
+        ("", "nodes") => &node::Nodes,
+        ("", "services") => &service::Services,
+        ("", "endpoints") => &endpoints::Endpoints,
+        ("discovery.k8s.io", "endpointslices") => &endpoints::EndpointSlices,
+        ("", "configmaps") => &config::ConfigMaps,
+        ("", "secrets") => &config::Secrets,
+        ("", "serviceaccounts") => &config::ServiceAccounts,
+        ("", "limitranges") => &policy::LimitRanges,
+        ("", "resourcequotas") => &policy::ResourceQuotas,
+        ("policy", "poddisruptionbudgets") => &policy::DisruptionBudgets,
+        ("", "events") | ("events.k8s.io", "events") => &event::Events,
+        ("coordination.k8s.io", "leases") => &lease::Leases,
+        ("apps", "deployments") => &apps::Deployments,
+        ("apps", "replicasets") => &apps::ReplicaSets,
+        ("apps", "statefulsets") => &apps::StatefulSets,
+        ("apps", "daemonsets") => &apps::DaemonSets,
+        ("apps", "controllerrevisions") => &apps::ControllerRevisions,
+        ("", "replicationcontrollers") => &apps::ReplicationControllers,
+        ("batch", "jobs") => &batch::Jobs,
+        ("batch", "cronjobs") => &batch::CronJobs,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &rbac::Roles,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => &rbac::Bindings,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::SigningRequests,
+        ("scheduling.k8s.io", "priorityclasses") => &scheduling::PriorityClasses,
+        ("", "persistentvolumes") => &storage::Volumes,
+        ("", "persistentvolumeclaims") => &storage::Claims,
+        ("storage.k8s.io", "storageclasses") => &storage::Classes,
+        ("storage.k8s.io", "csidrivers") => &storage::Drivers,
+        ("networking.k8s.io", "ingresses") => &networking::Ingresses,
+        ("networking.k8s.io", "networkpolicies") => &networking::NetworkPolicies,
+        ("networking.k8s.io", "ipaddresses") => &networking::IpAddresses,
+        ("networking.k8s.io", "servicecidrs") => &networking::ServiceCidrs,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FlowSchemas,
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => &flowcontrol::PriorityLevels,
+        ("autoscaling", "horizontalpodautoscalers") => &apps::Autoscalers,
+        // Everything of these groups counts generations over all it holds.
+        ("admissionregistration.k8s.io", _) | ("resource.k8s.io", _) => &Generic(Generation::OnContent),
+        ("apiextensions.k8s.io", _) => &Generic(Generation::OnSpec),
+        _ => &Generic(Generation::Never),
+    }
+}

@@ -1,0 +1,140 @@
+//! The registry itself: what all verbs share.
+
+use std::sync::Arc;
+
+use api_kinds::{Kinds, ResourceInfo, kinds};
+use api_machinery::{Document, Gvr, Object, ObjectError, Status};
+use base_clock::SharedClock;
+use jiff::Timestamp;
+use store_mvcc::{Command, Entry, Key, Op, Term, Value};
+use store_raft::Group;
+use tenant_admission::{Admission, Lookup};
+use tenant_client::{Authorizer, SharedAuthorizer};
+
+use crate::context::Context;
+use crate::convert;
+use crate::error::write_status;
+
+/// One tenant's objects. Cheap to share; holds no state of its own beyond the group.
+pub struct Registry {
+    pub(crate) group: Group,
+    pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) authorizer: SharedAuthorizer,
+    pub(crate) clock: SharedClock,
+    pub(crate) kinds: &'static Kinds,
+}
+
+impl Registry {
+    /// `authorizer` is asked by admission plugins that need to know what else the user may do.
+    pub fn new(
+        group: Group,
+        admission: Arc<dyn Admission>,
+        authorizer: SharedAuthorizer,
+        clock: SharedClock,
+    ) -> Arc<Registry> {
+        Arc::new(Registry { group, admission, authorizer, clock, kinds: kinds() })
+    }
+
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+    pub fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+
+    /// 404 as for an unknown URL where the table has no such resource.
+    pub fn resource(&self, of: &Gvr) -> Result<&'static ResourceInfo, Status> {
+        self.kinds.resource(of).ok_or_else(Status::no_route)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn entry(&self, resource: &ResourceInfo, namespace: &str, name: &str) -> Option<Arc<Entry>> {
+        self.group.space().get(&key(resource, namespace, name))
+    }
+
+    /// Before a read that must see every acknowledged write.
+    pub(crate) async fn barrier(&self) -> Result<u64, Status> {
+        Ok(self.group.read_index().await.map_err(|cause| write_status(&cause))?.0)
+    }
+
+    pub(crate) fn command(&self, ctx: &Context, ops: Vec<Op>) -> Command {
+        Command { ops, fence: ctx.fence, at_ms: self.now().as_millisecond() }
+    }
+
+    /// The newest term this replica leads in, for loops that ask through the registry.
+    pub fn leading(&self) -> Option<Term> {
+        *self.group.leadership().borrow()
+    }
+}
+
+impl Lookup for Registry {
+    fn get(&self, of: &Gvr, namespace: Option<&str>, name: &str) -> Option<Arc<Object>> {
+        let resource = self.kinds.resource(of)?;
+        let entry = self.entry(resource, namespace.unwrap_or_default(), name)?;
+        object(&entry).ok().cloned()
+    }
+    fn list(&self, of: &Gvr, namespace: Option<&str>) -> Vec<Arc<Object>> {
+        let Some(resource) = self.kinds.resource(of) else { return Vec::new() };
+        let snapshot = self.group.space().snapshot(&resource.collection);
+        let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        snapshot.range(&prefix, None).filter_map(|entry| object(entry).ok().cloned()).collect()
+    }
+    fn authorizer(&self) -> &dyn Authorizer {
+        &*self.authorizer
+    }
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// The parsed object of an entry, made once and kept beside it.
+///
+/// A body that does not parse is the store's fault, not the client's: 500, and only for this object.
+pub fn object(entry: &Entry) -> Result<&Arc<Object>, Status> {
+    type Parsed = Result<Arc<Object>, ObjectError>;
+    let parsed: &Parsed = entry.memo.get_or_init(|| -> Parsed {
+        Object::from_stored(entry.value.body.clone(), &entry.value.stamp, entry.modified.0).map(Arc::new)
+    });
+    parsed.as_ref().map_err(|cause| {
+        tracing::error!(key = %entry.key, error = %cause, "a stored object cannot be read");
+        Status::internal(format!("object at {} cannot be read", entry.key))
+    })
+}
+
+/// As the requested version shows it.
+pub(crate) fn served(resource: &ResourceInfo, entry: &Entry) -> Result<Arc<Object>, Status> {
+    convert::served_object(resource, object(entry)?)
+}
+
+/// Taken apart, in the storage version, with `apiVersion` and `kind`.
+pub(crate) fn document(resource: &ResourceInfo, entry: &Entry) -> Result<Document, Status> {
+    let mut document = object(entry)?.to_document().map_err(|cause| {
+        tracing::error!(key = %entry.key, error = %cause, "a stored object cannot be taken apart");
+        Status::internal(format!("object at {} cannot be read", entry.key))
+    })?;
+    document.set("apiVersion", resource.storage.api_version());
+    document.set("kind", resource.gvk.kind.to_string());
+    Ok(document)
+}
+
+pub(crate) fn key(resource: &ResourceInfo, namespace: &str, name: &str) -> Key {
+    Key::new(&*resource.collection, key_name(resource, namespace, name))
+}
+
+pub(crate) fn key_name(resource: &ResourceInfo, namespace: &str, name: &str) -> String {
+    if resource.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
+}
+
+pub(crate) fn stored_value(document: &Document) -> Value {
+    let (body, stamp) = document.to_stored();
+    Value { body, stamp: stamp.encode() }
+}
+
+/// An object that was not stored (dry run), as the client is to see it.
+pub(crate) fn unstored(resource: &ResourceInfo, document: &Document) -> Result<Arc<Object>, Status> {
+    let object = Object::from_document(document).map_err(|cause| Status::internal(cause.to_string()))?;
+    convert::served_object(resource, &Arc::new(object))
+}

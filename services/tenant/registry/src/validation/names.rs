@@ -1,0 +1,269 @@
+//! What names, label keys and values may look like. Each check gives the reasons against, in upstream's
+//! words (`k8s.io/apimachinery/pkg/util/validation`); none means fine.
+
+use crate::strategy::NameRule;
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const ENV_NAME: &str =
+    "a valid environment variable name must consist only of printable ASCII characters other than '='";
+
+pub(crate) type Reasons = Vec<String>;
+
+/// `prefix` is a `generateName`: checked as the beginning of a name, since a suffix follows.
+pub(crate) fn check(rule: NameRule, name: &str, prefix: bool) -> Reasons {
+    // What a suffix may follow, it may also end in; upstream swaps a trailing dash the same way.
+    let swapped;
+    let name = if prefix && name.ends_with('-') {
+        swapped = format!("{}a", &name[..name.len() - 1]);
+        &swapped
+    } else {
+        name
+    };
+    match rule {
+        NameRule::DnsSubdomain => dns_subdomain(name),
+        NameRule::DnsLabel => dns_label(name),
+        NameRule::DnsLabel1035 => dns_label_1035(name),
+        NameRule::PathSegment => path_segment(name, prefix),
+    }
+}
+
+fn too_long(max: usize) -> String {
+    format!("must be no more than {max} characters")
+}
+
+fn label_shaped(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    bytes.first().is_some_and(inner)
+        && bytes.last().is_some_and(inner)
+        && bytes.iter().all(|b| inner(b) || *b == b'-')
+}
+
+pub(crate) fn dns_subdomain(name: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    if name.len() > 253 {
+        reasons.push(too_long(253));
+    }
+    if !name.split('.').all(label_shaped) {
+        reasons.push(SUBDOMAIN.to_owned());
+    }
+    reasons
+}
+
+pub(crate) fn dns_label(name: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    if name.len() > 63 {
+        reasons.push(too_long(63));
+    }
+    if !label_shaped(name) {
+        if name.split('.').all(label_shaped) {
+            // A subdomain where a label is wanted: upstream points at the dots.
+            reasons.push("must not contain dots".to_owned());
+        } else {
+            reasons.push(LABEL.to_owned());
+        }
+    }
+    reasons
+}
+
+pub(crate) fn dns_label_1035(name: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    if name.len() > 63 {
+        reasons.push(too_long(63));
+    }
+    if !label_shaped(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        reasons.push(LABEL_1035.to_owned());
+    }
+    reasons
+}
+
+pub(crate) fn path_segment(name: &str, prefix: bool) -> Reasons {
+    let mut reasons = Vec::new();
+    if !prefix && (name == "." || name == "..") {
+        reasons.push(format!("may not be '{name}'"));
+    }
+    for bad in ["/", "%"] {
+        if name.contains(bad) {
+            reasons.push(format!("may not contain '{bad}'"));
+        }
+    }
+    reasons
+}
+
+/// At most 63 letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
+fn name_part(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// `example.com/name`, or `name`: label keys, annotation keys, resources, taints.
+pub(crate) fn qualified_name(name: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    let part = match name.split_once('/') {
+        None => name,
+        Some((_, rest)) if rest.contains('/') => {
+            reasons.push(format!(
+                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+            return reasons;
+        }
+        Some((prefix, part)) => {
+            if prefix.is_empty() {
+                reasons.push("prefix part must be non-empty".to_owned());
+            } else {
+                reasons.extend(dns_subdomain(prefix).iter().map(|reason| format!("prefix part {reason}")));
+            }
+            part
+        }
+    };
+    if part.is_empty() {
+        reasons.push("name part must be non-empty".to_owned());
+    } else if part.len() > 63 {
+        reasons.push("name part must be no more than 63 characters".to_owned());
+    }
+    if !name_part(part) {
+        reasons.push(format!("name part {QUALIFIED}"));
+    }
+    reasons
+}
+
+pub(crate) fn label_value(value: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    if value.len() > 63 {
+        reasons.push(too_long(63));
+    }
+    if !value.is_empty() && !name_part(value) {
+        reasons.push(LABEL_VALUE.to_owned());
+    }
+    reasons
+}
+
+/// Keys of ConfigMaps and Secrets: also names of files.
+pub(crate) fn config_key(key: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    if key.len() > 253 {
+        reasons.push(too_long(253));
+    }
+    let shaped = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if key.is_empty() || !key.bytes().all(shaped) {
+        reasons.push(CONFIG_KEY.to_owned());
+    }
+    match key {
+        "." => reasons.push("must not be '.'".to_owned()),
+        ".." => reasons.push("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => reasons.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    reasons
+}
+
+pub(crate) fn env_name(name: &str) -> Reasons {
+    let printable = |b: u8| (0x20..0x7f).contains(&b) && b != b'=';
+    if !name.is_empty() && name.bytes().all(printable) { Vec::new() } else { vec![ENV_NAME.to_owned()] }
+}
+
+/// Names of ports: at most 15 lower-case letters, digits and dashes, with a letter among them.
+pub(crate) fn port_name(name: &str) -> Reasons {
+    let mut reasons = Vec::new();
+    if name.len() > 15 {
+        reasons.push(too_long(15));
+    }
+    let bytes = name.as_bytes();
+    if !bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-') {
+        reasons.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !bytes.iter().any(u8::is_ascii_lowercase) {
+        reasons.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if name.contains("--") {
+        reasons.push("must not contain consecutive hyphens".to_owned());
+    }
+    if bytes.first() == Some(&b'-') || bytes.last() == Some(&b'-') {
+        reasons.push("must not begin or end with a hyphen".to_owned());
+    }
+    reasons
+}
+
+pub(crate) fn port_number(port: i64) -> Reasons {
+    if (1..=65535).contains(&port) {
+        Vec::new()
+    } else {
+        vec!["must be between 1 and 65535, inclusive".to_owned()]
+    }
+}
+
+pub(crate) fn ip(text: &str) -> Reasons {
+    if text.parse::<std::net::IpAddr>().is_ok() {
+        Vec::new()
+    } else {
+        vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
+    }
+}
+
+pub(crate) fn cidr(text: &str) -> Reasons {
+    let fine = text.split_once('/').is_some_and(|(address, bits)| {
+        let max = match address.parse() {
+            Ok(std::net::IpAddr::V4(_)) => 32,
+            Ok(std::net::IpAddr::V6(_)) => 128,
+            Err(_) => return false,
+        };
+        bits.parse::<u8>().is_ok_and(|bits| bits <= max)
+    });
+    if fine {
+        Vec::new()
+    } else {
+        vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_the_rule_says() {
+        let long_label = "a".repeat(64);
+        for (rule, name, prefix, fine) in [
+            (NameRule::DnsSubdomain, "a.b-c.d", false, true),
+            (NameRule::DnsSubdomain, "A", false, false),
+            (NameRule::DnsSubdomain, "a..b", false, false),
+            (NameRule::DnsSubdomain, "-a", false, false),
+            (NameRule::DnsSubdomain, "web-", true, true),
+            (NameRule::DnsSubdomain, "web-", false, false),
+            (NameRule::DnsLabel, "a.b", false, false),
+            (NameRule::DnsLabel, &long_label, false, false),
+            (NameRule::DnsLabel, "1a", false, true),
+            (NameRule::DnsLabel1035, "1a", false, false),
+            (NameRule::DnsLabel1035, "a1", false, true),
+            (NameRule::PathSegment, "system:node:X", false, true),
+            (NameRule::PathSegment, "a/b", false, false),
+            (NameRule::PathSegment, "..", false, false),
+        ] {
+            assert_eq!(check(rule, name, prefix).is_empty(), fine, "{rule:?} {name:?}");
+        }
+    }
+
+    #[test]
+    fn keys_and_values_of_labels() {
+        for (key, fine) in [
+            ("app", true),
+            ("example.com/app", true),
+            ("", false),
+            ("/app", false),
+            ("a/b/c", false),
+            ("a b", false),
+        ] {
+            assert_eq!(qualified_name(key).is_empty(), fine, "{key:?}");
+        }
+        for (value, fine) in [("", true), ("v1.2_x", true), ("-x", false), ("a b", false)] {
+            assert_eq!(label_value(value).is_empty(), fine, "{value:?}");
+        }
+    }
+}

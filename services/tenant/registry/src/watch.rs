@@ -1,0 +1,283 @@
+//! `watch`: the store's events as one client is to see them.
+//!
+//! A watch has a cursor into the collection's ring and no queue of its own beyond the initial objects.
+//! Selectors turn events: an object that begins to match was ADDED, one that no longer does was DELETED.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api_kinds::ResourceInfo;
+use api_machinery::{Field, Gvr, Object, Status};
+use store_mvcc::{Event, EventKind, ReadError, Revision};
+
+use crate::context::{Context, WatchOptions};
+use crate::convert;
+use crate::error::read_status;
+use crate::read::{Selection, invalid_options, parse_revision};
+use crate::registry::{Registry, object, served};
+
+/// Quiet watchers that asked for bookmarks get one this often, so that they resume from a fresh revision.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Change {
+    /// As the wire has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Change::Added => "ADDED",
+            Change::Modified => "MODIFIED",
+            Change::Deleted => "DELETED",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum WatchItem {
+    Change {
+        change: Change,
+        object: Arc<Object>,
+        /// The event behind it, whose memo can hold encoded frames for all watchers. `None` for initial
+        /// objects and where a selector made this watcher's view its own (entry and exit).
+        event: Option<Arc<Event>>,
+    },
+    Bookmark {
+        revision: u64,
+        /// Carries the annotation `k8s.io/initial-events-end: "true"`.
+        initial_events_end: bool,
+    },
+}
+
+/// One running watch. Dropping it ends it.
+pub struct Watch {
+    resource: &'static ResourceInfo,
+    selection: Selection,
+    inner: store_mvcc::Watch,
+    ready: VecDeque<WatchItem>,
+    /// Events up to here are not this watcher's business, though the cursor may pass them.
+    after: u64,
+    bookmarks: bool,
+    failed: bool,
+}
+
+impl Registry {
+    /// `Err` for a request that is wrong. A revision that is gone ends the watch with a 410 as its first
+    /// item, as upstream does it.
+    pub async fn watch(
+        &self,
+        _ctx: &Context,
+        of: &Gvr,
+        namespace: Option<&str>,
+        options: &WatchOptions,
+    ) -> Result<Watch, Status> {
+        let resource = self.resource(of)?;
+        check_watch_options(options)?;
+        let selection = Selection::new(resource, namespace, &options.labels, &options.fields)?;
+        let asked = parse_revision(&options.resource_version)?;
+        let space = self.group.space();
+        let initial = match options.send_initial_events {
+            Some(wanted) => wanted,
+            None => matches!(asked, None | Some(0)),
+        };
+        if asked.is_none() {
+            self.barrier().await?;
+        }
+        let mut ready = VecDeque::new();
+        let start = match asked {
+            _ if initial => {
+                if let Some(at_least) = asked.filter(|at| *at > 0) {
+                    self.wait_for(at_least).await?;
+                }
+                let snapshot = space.snapshot(&resource.collection);
+                for entry in snapshot.range(&selection.prefix, None) {
+                    if selection.selects(object(entry)?) {
+                        let object = served(resource, entry)?;
+                        ready.push_back(WatchItem::Change { change: Change::Added, object, event: None });
+                    }
+                }
+                if options.send_initial_events == Some(true) && options.allow_bookmarks {
+                    ready.push_back(WatchItem::Bookmark {
+                        revision: snapshot.revision.0,
+                        initial_events_end: true,
+                    });
+                }
+                snapshot.revision.0
+            }
+            None | Some(0) => space.revision().0,
+            Some(after) => after,
+        };
+        // A revision this replica has not reached is waited for by reading on and skipping what is older.
+        let cursor = Revision(start.min(space.revision().0));
+        let inner = space.watch(&resource.collection, cursor).map_err(|cause| match cause {
+            ReadError::Compacted { asked, oldest } => {
+                Status::expired(format!("too old resource version: {asked} ({oldest})"))
+            }
+            other => read_status(&other),
+        })?;
+        Ok(Watch {
+            resource,
+            selection,
+            inner,
+            ready,
+            after: start,
+            bookmarks: options.allow_bookmarks,
+            failed: false,
+        })
+    }
+}
+
+impl Watch {
+    /// The next thing to send; `None` once the watch has ended. Dropping the future loses nothing.
+    ///
+    /// An `Err` is sent as an ERROR event and is the last item.
+    pub async fn next(&mut self) -> Option<Result<WatchItem, Status>> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(Ok(item));
+            }
+            if self.failed {
+                return None;
+            }
+            let batch = if self.bookmarks {
+                match tokio::time::timeout(BOOKMARK_EVERY, self.inner.next()).await {
+                    Ok(batch) => batch,
+                    Err(_) => match self.bookmark() {
+                        Ok(item) => return Some(Ok(item)),
+                        Err(status) => return Some(Err(status)),
+                    },
+                }
+            } else {
+                self.inner.next().await
+            };
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(ReadError::Closed) => {
+                    self.failed = true;
+                    return None;
+                }
+                Err(cause) => {
+                    self.failed = true;
+                    return Some(Err(read_status(&cause)));
+                }
+            };
+            for event in batch.events {
+                match self.view(event) {
+                    Ok(Some(item)) => self.ready.push_back(item),
+                    Ok(None) => {}
+                    Err(status) => {
+                        self.failed = true;
+                        return Some(Err(status));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A bookmark at what this watcher has seen; for the last word before a timeout as well.
+    pub fn bookmark(&mut self) -> Result<WatchItem, Status> {
+        match self.inner.poll() {
+            Ok(batch) => {
+                for event in batch.events {
+                    if let Some(item) = self.view(event)? {
+                        self.ready.push_back(item);
+                    }
+                }
+                match self.ready.pop_front() {
+                    // What was missed goes first; a bookmark must not overtake it.
+                    Some(item) => Ok(item),
+                    None => Ok(WatchItem::Bookmark {
+                        revision: batch.revision.0.max(self.after),
+                        initial_events_end: false,
+                    }),
+                }
+            }
+            Err(cause) => {
+                self.failed = true;
+                Err(read_status(&cause))
+            }
+        }
+    }
+
+    pub fn into_stream(self) -> impl futures::Stream<Item = Result<WatchItem, Status>> + Send {
+        futures::stream::unfold(self, |mut watch| async move { watch.next().await.map(|item| (item, watch)) })
+    }
+
+    /// What an event means to this watcher; nothing, for most events of a busy collection.
+    fn view(&self, event: Arc<Event>) -> Result<Option<WatchItem>, Status> {
+        if event.revision.0 <= self.after || !self.selection.in_scope(&event.entry.key.name) {
+            return Ok(None);
+        }
+        let item = match (event.kind, &event.previous) {
+            (EventKind::Delete, _) => {
+                let last = object(&event.entry)?;
+                if !self.selection.selects(last) {
+                    return Ok(None);
+                }
+                let gone = at_revision(last, event.revision);
+                let object = convert::served_object(self.resource, &gone)?;
+                WatchItem::Change { change: Change::Deleted, object, event: Some(event) }
+            }
+            (EventKind::Put, previous) => {
+                let now = self.selection.selects(object(&event.entry)?);
+                let before = match previous {
+                    Some(previous) => self.selection.selects(object(previous)?),
+                    None => false,
+                };
+                match (before, now) {
+                    (false, false) => return Ok(None),
+                    (false, true) => {
+                        let entered = event.previous.is_some();
+                        let object = served(self.resource, &event.entry)?;
+                        let event = (!entered).then_some(event);
+                        WatchItem::Change { change: Change::Added, object, event }
+                    }
+                    (true, true) => {
+                        let object = served(self.resource, &event.entry)?;
+                        WatchItem::Change { change: Change::Modified, object, event: Some(event) }
+                    }
+                    (true, false) => {
+                        let Some(previous) = previous else { return Ok(None) };
+                        let left = at_revision(object(previous)?, event.revision);
+                        let object = convert::served_object(self.resource, &left)?;
+                        WatchItem::Change { change: Change::Deleted, object, event: None }
+                    }
+                }
+            }
+        };
+        Ok(Some(item))
+    }
+}
+
+/// The object as it last was, at the moment it went away: clients resume from that revision.
+fn at_revision(object: &Arc<Object>, revision: Revision) -> Arc<Object> {
+    let mut gone = Object::clone(object);
+    gone.header.revision = revision.0;
+    Arc::new(gone)
+}
+
+fn check_watch_options(options: &WatchOptions) -> Result<(), Status> {
+    let field = Field::new("resourceVersionMatch");
+    let matched = &*options.resource_version_match;
+    let mut errors = Vec::new();
+    if options.send_initial_events.is_some() && matched != "NotOlderThan" {
+        errors
+            .push(field.forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+    }
+    if !matched.is_empty() {
+        if options.send_initial_events.is_none() {
+            errors.push(field.forbidden(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if matched != "NotOlderThan" {
+            errors.push(field.not_supported(matched, &["NotOlderThan"]));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(invalid_options(&errors)) }
+}
