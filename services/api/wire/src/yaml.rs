@@ -1,0 +1,224 @@
+//! YAML bodies.
+//!
+//! [`to_json`] turns YAML into JSON text and keeps it as close to the source as JSON can be: duplicate keys
+//! stay duplicate, for the strict decoder to report. [`from_json`] is for answers.
+//!
+//! Not here: several documents in one body (upstream takes one), tags, YAML 1.1's `yes` and `on`.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+#[derive(Debug, thiserror::Error)]
+pub enum YamlError {
+    #[error("error converting YAML to JSON: yaml: {0}")]
+    Read(String),
+    #[error("error converting JSON to YAML")]
+    Write(#[source] serde_yaml::Error),
+}
+
+/// Output may be this many times the input: aliases repeat what they stand for, and the parser's own limit
+/// counts events, not bytes.
+const MAX_GROWTH: usize = 64;
+const MIN_OUTPUT_BYTES: usize = 64 * 1024;
+
+/// Nested deeper than the JSON parser would take.
+const MAX_DEPTH: usize = 120;
+
+/// One YAML document as JSON text.
+pub fn to_json(yaml: &[u8]) -> Result<Vec<u8>, YamlError> {
+    let mut writer = Writer {
+        out: Vec::with_capacity(yaml.len()),
+        limit: yaml.len().saturating_mul(MAX_GROWTH).max(MIN_OUTPUT_BYTES),
+        depth: 0,
+    };
+    let text = std::str::from_utf8(yaml).map_err(|_| YamlError::Read("invalid UTF-8".to_owned()))?;
+    Node(&mut writer)
+        .deserialize(serde_yaml::Deserializer::from_str(text))
+        .map_err(|cause| YamlError::Read(cause.to_string()))?;
+    Ok(writer.out)
+}
+
+/// The YAML of a JSON value, keys in order.
+pub fn from_json(value: &Value) -> Result<String, YamlError> {
+    serde_yaml::to_string(value).map_err(YamlError::Write)
+}
+
+struct Writer {
+    out: Vec<u8>,
+    limit: usize,
+    depth: usize,
+}
+
+impl Writer {
+    fn push<E: serde::de::Error>(&mut self, text: &[u8]) -> Result<(), E> {
+        if self.out.len() + text.len() > self.limit {
+            return Err(E::custom("document contains excessive aliasing"));
+        }
+        self.out.extend_from_slice(text);
+        Ok(())
+    }
+    fn string<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
+        self.push(Value::from(text).to_string().as_bytes())
+    }
+    fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH { Err(E::custom("exceeded max depth")) } else { Ok(()) }
+    }
+}
+
+struct Node<'a>(&'a mut Writer);
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("YAML that JSON can express")
+    }
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.0.push(b"null")
+    }
+    fn visit_none<E: serde::de::Error>(self) -> Result<(), E> {
+        self.0.push(b"null")
+    }
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        self.0.push(if value { b"true" } else { b"false" })
+    }
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        self.0.push(value.to_string().as_bytes())
+    }
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        self.0.push(value.to_string().as_bytes())
+    }
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        match serde_json::Number::from_f64(value) {
+            Some(number) => self.0.push(number.to_string().as_bytes()),
+            None => Err(E::custom("number is not finite")),
+        }
+    }
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        self.0.string(value)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.0.enter()?;
+        self.0.push(b"[")?;
+        let mut first = true;
+        loop {
+            // The comma goes in before it is known whether an item follows, and out again if none does.
+            let before = self.0.out.len();
+            if !first {
+                self.0.push(b",")?;
+            }
+            if items.next_element_seed(Node(self.0))?.is_none() {
+                self.0.out.truncate(before);
+                break;
+            }
+            first = false;
+        }
+        self.0.depth -= 1;
+        self.0.push(b"]")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        self.0.enter()?;
+        self.0.push(b"{")?;
+        let mut first = true;
+        while let Some(Key(key)) = members.next_key()? {
+            if !std::mem::take(&mut first) {
+                self.0.push(b",")?;
+            }
+            self.0.string(&key)?;
+            self.0.push(b":")?;
+            members.next_value_seed(Node(self.0))?;
+        }
+        self.0.depth -= 1;
+        self.0.push(b"}")
+    }
+}
+
+/// A key: scalars of other types become the text they were written as, since JSON has no other keys.
+struct Key(String);
+
+impl<'de> serde::Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Key, D::Error> {
+        struct KeyVisitor;
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Key;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a scalar key")
+            }
+            fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+                Ok(Key(key.to_owned()))
+            }
+            fn visit_bool<E>(self, key: bool) -> Result<Key, E> {
+                Ok(Key(key.to_string()))
+            }
+            fn visit_i64<E>(self, key: i64) -> Result<Key, E> {
+                Ok(Key(key.to_string()))
+            }
+            fn visit_u64<E>(self, key: u64) -> Result<Key, E> {
+                Ok(Key(key.to_string()))
+            }
+            fn visit_f64<E>(self, key: f64) -> Result<Key, E> {
+                Ok(Key(key.to_string()))
+            }
+            fn visit_unit<E>(self) -> Result<Key, E> {
+                Ok(Key("null".to_owned()))
+            }
+        }
+        from.deserialize_any(KeyVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yaml_becomes_the_json_it_means() {
+        for (yaml, wanted) in [
+            ("a: 1\nb: [x, 2, null, true, 1.5]\n", Some(r#"{"a":1,"b":["x",2,null,true,1.5]}"#)),
+            ("1: x\ntrue: y\n", Some(r#"{"1":"x","true":"y"}"#)),
+            ("a: |\n  two\n  lines\n", Some(r#"{"a":"two\nlines\n"}"#)),
+            ("a: 'n'\nb: \"1\"\n", Some(r#"{"a":"n","b":"1"}"#)),
+            ("a: {}\nb: []\nc:\n", Some(r#"{"a":{},"b":[],"c":null}"#)),
+            ("base: &x {k: v}\nagain: *x\n", Some(r#"{"base":{"k":"v"},"again":{"k":"v"}}"#)),
+            (r#"{"a": {"b": "c"}}"#, Some(r#"{"a":{"b":"c"}}"#)),
+            ("a: 1\na: 2\n", Some(r#"{"a":1,"a":2}"#)),
+            ("a: [1\n", None),
+            ("a: .inf\n", None),
+            ("? [x]\n: y\n", None),
+            ("a: 1\n---\nb: 2\n", None),
+        ] {
+            let got = to_json(yaml.as_bytes()).ok().map(|json| String::from_utf8(json).unwrap());
+            assert_eq!(got.as_deref(), wanted, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn bombs_and_wells_are_refused() {
+        let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for n in 1..10 {
+            let before = format!("*a{}", n - 1);
+            bomb += &format!("a{n}: &a{n} [{}]\n", vec![before.as_str(); 10].join(","));
+        }
+        let well = "[".repeat(5000);
+        for yaml in [bomb, well] {
+            assert!(to_json(yaml.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let value = serde_json::json!({"a": "yes", "b": "1", "c": "null", "d": [1, {"e": "x: y"}], "f": "", "g": "two\nlines"});
+        let yaml = from_json(&value).unwrap();
+        let again: Value = serde_json::from_slice(&to_json(yaml.as_bytes()).unwrap()).unwrap();
+        assert_eq!(again, value, "{yaml}");
+    }
+}
