@@ -306,6 +306,220 @@ fn every_kind_shows_what_upstream_shows() {
 }
 
 #[test]
+fn the_rarer_kinds_too() {
+    let meta = || json!({});
+    let template =
+        || json!({"spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"disk": "ssd"}}});
+    let selector = || json!({"matchLabels": {"app": "web"}});
+    for (group, version, resource, body, wanted) in [
+        (
+            "apps",
+            "v1",
+            "replicasets",
+            json!({"metadata": meta(), "spec": {"replicas": 2, "selector": selector(), "template": template()},
+                "status": {"replicas": 2, "readyReplicas": 1}}),
+            "2|2|1|60m|c|i|app=web",
+        ),
+        (
+            "apps",
+            "v1",
+            "statefulsets",
+            json!({"metadata": meta(), "spec": {"replicas": 2, "template": template()}, "status": {"readyReplicas": 1}}),
+            "1/2|60m|c|i",
+        ),
+        (
+            "apps",
+            "v1",
+            "daemonsets",
+            json!({"metadata": meta(), "spec": {"selector": selector(), "template": template()},
+                "status": {"desiredNumberScheduled": 5, "currentNumberScheduled": 4, "numberReady": 3,
+                    "updatedNumberScheduled": 2, "numberAvailable": 1}}),
+            "5|4|3|2|1|disk=ssd|60m|c|i|app=web",
+        ),
+        (
+            "",
+            "v1",
+            "replicationcontrollers",
+            json!({"metadata": meta(), "spec": {"replicas": 1, "selector": {"b": "2", "a": "1"}, "template": template()}}),
+            "1|0|0|60m|c|i|a=1,b=2",
+        ),
+        (
+            "",
+            "v1",
+            "persistentvolumes",
+            json!({"metadata": meta(), "spec": {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "n", "name": "c"}},
+                "status": {"phase": "Bound"}}),
+            "5Gi|RWO,RWX|Retain|Bound|n/c||<unset>||60m|<unset>",
+        ),
+        (
+            "",
+            "v1",
+            "podtemplates",
+            json!({"metadata": meta(), "template": {"metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}),
+            "c|i|a=b",
+        ),
+        (
+            "",
+            "v1",
+            "componentstatuses",
+            json!({"metadata": meta(), "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]}),
+            "Healthy|ok|",
+        ),
+        ("", "v1", "namespaces", json!({"metadata": meta(), "status": {"phase": "Active"}}), "Active|60m"),
+        ("", "v1", "serviceaccounts", json!({"metadata": meta()}), "60m"),
+        (
+            "",
+            "v1",
+            "services",
+            json!({"metadata": meta(), "spec": {"type": "ExternalName", "externalName": "example.com"}}),
+            "ExternalName|<none>|example.com|<none>|60m|<none>",
+        ),
+        (
+            "",
+            "v1",
+            "services",
+            json!({"metadata": meta(), "spec": {"type": "LoadBalancer", "externalIPs": ["9.9.9.9"]},
+                "status": {"loadBalancer": {"ingress": [{"ip": "2.2.2.2"}, {"ip": "1.1.1.1"}]}}}),
+            "LoadBalancer|<none>|1.1.1.1,2.2.2.2,9.9.9.9|<none>|60m|<none>",
+        ),
+        (
+            "",
+            "v1",
+            "events",
+            json!({"metadata": meta(), "involvedObject": {"kind": "Node"}, "eventTime": "2026-11-30T11:59:00.000001Z",
+                "series": {"count": 7, "lastObservedTime": "2026-11-30T11:59:50.000000Z"}, "reportingComponent": "x/y"}),
+            "||node||x/y||59s|7|x",
+        ),
+        (
+            "coordination.k8s.io",
+            "v1",
+            "leases",
+            json!({"metadata": meta(), "spec": {"holderIdentity": "me"}}),
+            "me|60m",
+        ),
+        (
+            "scheduling.k8s.io",
+            "v1",
+            "priorityclasses",
+            json!({"metadata": meta(), "value": 1000, "preemptionPolicy": "Never"}),
+            "1000|false|60m|Never",
+        ),
+        ("node.k8s.io", "v1", "runtimeclasses", json!({"metadata": meta(), "handler": "runc"}), "runc|60m"),
+        (
+            "networking.k8s.io",
+            "v1",
+            "networkpolicies",
+            json!({"metadata": meta(), "spec": {"podSelector": {"matchExpressions": [
+                {"key": "b", "operator": "DoesNotExist"}, {"key": "a", "operator": "NotIn", "values": ["z"]}]}}}),
+            "a notin (z),!b|60m",
+        ),
+        (
+            "networking.k8s.io",
+            "v1",
+            "networkpolicies",
+            json!({"metadata": meta(), "spec": {"podSelector": {}}}),
+            "<none>|60m",
+        ),
+        (
+            "networking.k8s.io",
+            "v1",
+            "ingressclasses",
+            json!({"metadata": meta(), "spec": {"controller": "c", "parameters": {"apiGroup": "g", "kind": "K", "name": "n"}}}),
+            "c|K.g/n|60m",
+        ),
+        (
+            "networking.k8s.io",
+            "v1",
+            "ipaddresses",
+            json!({"metadata": meta(), "spec": {"parentRef": {"resource": "services", "namespace": "n", "name": "s"}}}),
+            "services/n/s",
+        ),
+        (
+            "networking.k8s.io",
+            "v1",
+            "servicecidrs",
+            json!({"metadata": meta(), "spec": {"cidrs": ["a", "b"]}}),
+            "a,b|60m",
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "v1",
+            "validatingadmissionpolicybindings",
+            json!({"metadata": meta(), "spec": {"policyName": "p", "paramRef": {"name": "n"}}}),
+            "p|*/n|60m",
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "v1",
+            "validatingadmissionpolicies",
+            json!({"metadata": meta(), "spec": {"validations": [{}, {}], "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}}),
+            "2|v1/ConfigMap|60m",
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "v1",
+            "mutatingwebhookconfigurations",
+            json!({"metadata": meta(), "webhooks": [{}]}),
+            "1|60m",
+        ),
+        (
+            "flowcontrol.apiserver.k8s.io",
+            "v1",
+            "prioritylevelconfigurations",
+            json!({"metadata": meta(), "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 30}}}),
+            "Limited|30|<none>|<none>|<none>|60m",
+        ),
+        (
+            "flowcontrol.apiserver.k8s.io",
+            "v1",
+            "flowschemas",
+            json!({"metadata": meta(), "spec": {"priorityLevelConfiguration": {"name": "exempt"}, "matchingPrecedence": 1},
+                "status": {"conditions": [{"type": "Dangling", "status": "False"}]}}),
+            "exempt|1|<none>|60m|False",
+        ),
+        (
+            "storage.k8s.io",
+            "v1",
+            "csidrivers",
+            json!({"metadata": meta(), "spec": {"tokenRequests": [{"audience": "a"}], "volumeLifecycleModes": ["Persistent"]}}),
+            "true|false|false|a|false|Persistent|60m",
+        ),
+        (
+            "resource.k8s.io",
+            "v1",
+            "resourceclaims",
+            json!({"metadata": {"deletionTimestamp": NOW}, "status": {"allocation": {}, "reservedFor": [{}]}}),
+            "deleted,allocated,reserved|60m",
+        ),
+        (
+            "batch",
+            "v1",
+            "jobs",
+            json!({"metadata": meta(), "spec": {"parallelism": 3},
+                "status": {"succeeded": 1, "startTime": "2026-11-30T11:59:00Z", "completionTime": "2026-11-30T11:59:10Z",
+                    "conditions": [{"type": "Complete", "status": "True"}]}}),
+            "Complete|1/1 of 3|10s|60m|||<none>",
+        ),
+        (
+            "autoscaling",
+            "v2",
+            "horizontalpodautoscalers",
+            json!({"metadata": meta(), "spec": {"scaleTargetRef": {"kind": "K", "name": "n"}, "minReplicas": 1, "maxReplicas": 2,
+                "metrics": [
+                    {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"averageValue": "10"}}},
+                    {"type": "External", "external": {"metric": {"name": "m"}, "target": {"value": "5"}}},
+                    {"type": "Object", "object": {}}]},
+                "status": {"currentReplicas": 2, "currentMetrics": [{"type": "Pods", "pods": {"current": {"averageValue": "7"}}}]}}),
+            "K/n|7/10, <unknown>/5 + 1 more...|1|2|2|60m",
+        ),
+    ] {
+        assert_eq!(row(group, version, resource, body), wanted, "{resource}");
+    }
+}
+
+#[test]
 fn every_resource_has_as_many_cells_as_columns() {
     for info in kinds().resources() {
         let cells = cells(info, &object(json!({"metadata": {}})), NOW.parse().expect("a time"));
