@@ -219,7 +219,7 @@ impl FakeApi {
         let held = !after.finalizers().is_empty()
             || (is_namespace && !after.get_array("spec.finalizers").is_empty());
         after.set("apiVersion", of.api_version());
-        let object = if after.is_deleting() && !held && (of.resource != "pods" || is_over(&after)) {
+        let object = if after.is_deleting() && !held && (of.resource != "pods" || is_over(&after) || !is_assigned(&after)) {
             let object = Arc::new(Object::from_document(&after).expect("a document has a stored form"));
             Self::drop_object(&mut state, of, &at);
             object
@@ -454,7 +454,7 @@ impl Api for FakeApi {
         let is_namespace = of.resource == "namespaces" && !document.get_array("spec.finalizers").is_empty();
         let graceful = of.resource == "pods"
             && options.grace_period_seconds != Some(0)
-            && document.get_str("spec.nodeName").is_some_and(|node| !node.is_empty())
+            && is_assigned(&document)
             && !is_over(&document);
         if finalizers.is_empty() && !is_namespace && !graceful {
             Self::drop_object(&mut state, of, &at);
@@ -479,6 +479,11 @@ fn key(of: &Gvr, namespace: &str, name: &str) -> Key {
 
 fn suffix(subresource: Option<&str>) -> String {
     subresource.map(|one| format!("/{one}")).unwrap_or_default()
+}
+
+/// A kubelet has to end it first.
+fn is_assigned(pod: &Document) -> bool {
+    pod.get_str("spec.nodeName").is_some_and(|node| !node.is_empty())
 }
 
 fn is_over(pod: &Document) -> bool {

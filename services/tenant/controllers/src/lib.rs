@@ -19,6 +19,8 @@ mod source;
 mod supervisor;
 mod world;
 
+mod cluster;
+mod endpoints;
 mod workloads;
 
 pub use catalog::{Catalog, Resource, ResourceId};
@@ -28,6 +30,16 @@ pub use supervisor::{Config, Controllers, identity};
 pub use world::World;
 
 /// Every controller of a cluster.
-fn all_controllers(_config: &Config) -> Vec<Box<dyn Controller>> {
-    vec![Box::new(workloads::replicas::ReplicaSets::new()), Box::new(workloads::replicas::ReplicaSets::old())]
+fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
+    vec![
+        Box::new(workloads::deployment::Deployments::default()),
+        Box::new(workloads::replicas::ReplicaSets::new()),
+        Box::new(workloads::replicas::ReplicaSets::old()),
+        Box::new(endpoints::slices::Slices::default()),
+        Box::new(endpoints::legacy::LegacyEndpoints::default()),
+        Box::new(cluster::namespaces::Namespaces::default()),
+        Box::new(cluster::accounts::DefaultAccounts),
+        Box::new(cluster::accounts::RootCertificates::new(&config.root_ca_pem)),
+        Box::new(cluster::garbage::GarbageCollector::default()),
+    ]
 }

@@ -83,6 +83,16 @@ impl PodView {
     pub fn node(&self) -> &str {
         self.spec.node_name.as_deref().unwrap_or_default()
     }
+    /// All addresses, the main one first.
+    pub fn ips(&self) -> Vec<String> {
+        let listed = self.status.pod_ips.iter().flatten().map(|one| one.ip.clone());
+        let ips: Vec<String> = listed.filter(|ip| !ip.is_empty()).collect();
+        if ips.is_empty() {
+            self.status.pod_ip.clone().filter(|ip| !ip.is_empty()).into_iter().collect()
+        } else {
+            ips
+        }
+    }
     pub fn condition(&self, kind: &str) -> Option<&PodCondition> {
         self.status.conditions.iter().flatten().find(|condition| condition.kind == kind)
     }

@@ -1,0 +1,5 @@
+//! Controllers that keep a cluster in order: what every namespace has, what goes away with what.
+
+pub(crate) mod accounts;
+pub(crate) mod garbage;
+pub(crate) mod namespaces;
