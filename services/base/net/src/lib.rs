@@ -7,5 +7,6 @@
 //! Not here: who a certificate's subject is in Kubernetes (`tenant-auth`), routes, protocols.
 
 pub mod pki;
+mod subject;
 pub mod tasks;
 pub mod tls;

@@ -3,11 +3,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+use crate::subject;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -25,6 +29,8 @@ pub enum PkiError {
     },
     #[error("making a certificate failed")]
     Make(#[source] rcgen::Error),
+    #[error("a certificate's subject could not be written")]
+    Subject,
 }
 
 /// What a certificate is for and whom it names.
@@ -108,7 +114,7 @@ impl Ca {
     pub fn issue(&self, profile: &Profile) -> Result<Issued, PkiError> {
         let key = KeyPair::generate().map_err(PkiError::Make)?;
         let cert = params(profile)?.signed_by(&key, &self.issuer).map_err(PkiError::Make)?;
-        Ok(Issued { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
+        Ok(Issued { cert_pem: self.finished(&cert, profile)?, key_pem: key.serialize_pem() })
     }
 
     /// A certificate for the key of a CSR (PEM). Subject and names come from `profile`, not from the CSR:
@@ -117,7 +123,20 @@ impl Ca {
         let mut csr = CertificateSigningRequestParams::from_pem(csr_pem)
             .map_err(|cause| PkiError::Input { what: "certificate signing request", cause })?;
         csr.params = params(profile)?;
-        Ok(csr.signed_by(&self.issuer).map_err(PkiError::Make)?.pem())
+        let cert = csr.signed_by(&self.issuer).map_err(PkiError::Make)?;
+        self.finished(&cert, profile)
+    }
+
+    /// The certificate as PEM, with every organisation of the profile in it (see `subject.rs`).
+    fn finished(&self, cert: &rcgen::Certificate, profile: &Profile) -> Result<String, PkiError> {
+        if profile.organizations.len() < 2 {
+            return Ok(cert.pem());
+        }
+        let key =
+            KeyPair::from_pem(&self.key_pem).map_err(|cause| PkiError::Input { what: "CA key", cause })?;
+        let der = subject::certificate(cert.der(), &profile.common_name, &profile.organizations, &key)
+            .ok_or(PkiError::Subject)?;
+        Ok(to_pem("CERTIFICATE", &der))
     }
 }
 
@@ -134,8 +153,24 @@ pub fn request(profile: &Profile) -> Result<(String, String), PkiError> {
     params.distinguished_name = distinguished_name(&profile.common_name, &profile.organizations);
     params.subject_alt_names = alt_names(profile)?;
     let csr = params.serialize_request(&key).map_err(PkiError::Make)?;
-    let pem = csr.pem().map_err(PkiError::Make)?;
+    let pem = if profile.organizations.len() < 2 {
+        csr.pem().map_err(PkiError::Make)?
+    } else {
+        let der = subject::request(csr.der(), &profile.common_name, &profile.organizations, &key)
+            .ok_or(PkiError::Subject)?;
+        to_pem("CERTIFICATE REQUEST", &der)
+    };
     Ok((pem, key.serialize_pem()))
+}
+
+fn to_pem(label: &str, der: &[u8]) -> String {
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    for line in STANDARD.encode(der).as_bytes().chunks(64) {
+        // Base64 is ASCII, so every piece of it is text.
+        pem.push_str(&String::from_utf8_lossy(line));
+        pem.push('\n');
+    }
+    pem + &format!("-----END {label}-----\n")
 }
 
 /// All certificates of a PEM bundle, in order.
@@ -146,7 +181,8 @@ pub fn certs_from_pem(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiErro
 }
 
 pub fn key_from_pem(pem: &str) -> Result<PrivateKeyDer<'static>, PkiError> {
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|cause| PkiError::Pem { what: "private key", cause })
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|cause| PkiError::Pem { what: "private key", cause })
 }
 
 /// `sha256:<hex>` of the certificate's public key (SubjectPublicKeyInfo), which is how

@@ -439,3 +439,6 @@ fn percent_decoded(text: &str) -> String {
     }
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
+
+#[cfg(test)]
+mod tests;
