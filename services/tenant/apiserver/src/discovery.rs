@@ -13,7 +13,6 @@ use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
 use crate::body::{Response, empty};
 use crate::encode;
@@ -31,8 +30,8 @@ impl Fixed {
     fn new(value: &serde_json::Value) -> Fixed {
         let mut body = value.to_string().into_bytes();
         body.push(b'\n');
-        let hash: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02X}")).collect();
-        Fixed { body: body.into(), etag: format!("\"{hash}\"") }
+        let etag = encode::etag(&body);
+        Fixed { body: body.into(), etag }
     }
 }
 

@@ -16,6 +16,7 @@ use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tenant_registry::List;
 
 use crate::body::{Response, full};
@@ -206,6 +207,12 @@ pub fn bytes(gzip: bool, code: u16, content_type: &'static str, body: impl Into<
         headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     }
     response
+}
+
+/// An entity tag of `body`'s content, quotes included.
+pub fn etag(body: &[u8]) -> String {
+    let hash: String = Sha256::digest(body).iter().take(16).map(|byte| format!("{byte:02X}")).collect();
+    format!("\"{hash}\"")
 }
 
 fn pack(body: &Bytes) -> Option<Bytes> {

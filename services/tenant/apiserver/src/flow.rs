@@ -54,12 +54,6 @@ impl FlowControl {
         let level = if is_system(user) { &self.system } else { &self.workload };
         level.enter(&user.name).await.map(Some)
     }
-
-    /// Seats taken and requests waiting, over both levels.
-    pub fn load(&self) -> (usize, usize) {
-        let (a, b) = (self.system.load(), self.workload.load());
-        (a.0 + b.0, a.1 + b.1)
-    }
 }
 
 fn is_system(user: &UserInfo) -> bool {
@@ -115,6 +109,8 @@ impl Level {
         }
     }
 
+    /// Seats taken and requests waiting.
+    #[cfg(test)]
     fn load(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.taken, state.waiting)

@@ -74,21 +74,19 @@ pub struct Offer {
 }
 
 impl Offer {
-    pub const OBJECTS: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: true };
+    pub const OBJECTS: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true };
     /// Reviews, scale of nothing, errors: one shape only.
-    pub const PLAIN: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: false };
-    /// Kinds that have no protobuf form: custom resources, discovery.
-    pub const TEXT: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true };
-    pub const TEXT_PLAIN: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: false };
+    pub const PLAIN: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: false };
     /// A watch is a stream; upstream frames YAML as well, nobody asks for it.
-    pub const WATCH: Offer = Offer { media: &[Media::Json, Media::Protobuf], shapes: true };
-    pub const WATCH_JSON: Offer = Offer { media: &[Media::Json], shapes: true };
+    pub const WATCH: Offer = Offer { media: &[Media::Json], shapes: true };
 }
 
 /// A parsed `Accept` header, best clause first.
 #[derive(Debug, Clone, Default)]
 pub struct Accept {
     clauses: Vec<Clause>,
+    /// There is a header, though every clause of it may be refused.
+    given: bool,
     pretty: bool,
 }
 
@@ -120,12 +118,13 @@ impl Accept {
                 ["curl", "Wget", "Mozilla/5.0"].iter().any(|one| agent.starts_with(one))
             }),
         };
-        Accept { clauses, pretty }
+        let given = header.is_some_and(|header| !header.trim().is_empty());
+        Accept { clauses, given, pretty }
     }
 
     /// The first clause that `offer` can satisfy; no header means JSON. 406 when nothing fits.
     pub fn choose(&self, offer: Offer) -> Result<Chosen, Status> {
-        if self.clauses.is_empty() {
+        if !self.given {
             return Ok(Chosen { pretty: self.pretty, ..Chosen::JSON });
         }
         self.clauses.iter().find_map(|clause| self.satisfy(clause, offer)).ok_or_else(|| {
@@ -195,8 +194,9 @@ impl Accept {
     pub fn names(&self, media_type: &str) -> bool {
         self.clauses.iter().any(|clause| clause.range == media_type)
     }
+    /// No header: anything goes.
     pub fn is_empty(&self) -> bool {
-        self.clauses.is_empty()
+        !self.given
     }
 }
 
@@ -253,30 +253,32 @@ impl MapTypes for &'static [Media] {
 mod tests {
     use super::*;
 
+    const ALL: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: true };
+    const TEXT: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true };
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
     #[test]
     fn the_best_clause_that_can_be_had_wins() {
         for (accept, offer, wanted) in [
-            (None, Offer::OBJECTS, "json itself"),
-            (Some("*/*"), Offer::OBJECTS, "json itself"),
-            (Some("application/json"), Offer::OBJECTS, "json itself"),
-            (Some("application/vnd.kubernetes.protobuf, */*"), Offer::OBJECTS, "protobuf itself"),
-            (Some("application/vnd.kubernetes.protobuf,application/json"), Offer::TEXT, "json itself"),
-            (Some("application/yaml;q=0.5,application/json;q=0.9"), Offer::OBJECTS, "json itself"),
-            (Some("application/yaml"), Offer::OBJECTS, "yaml itself"),
-            (Some("application/json;q=0"), Offer::OBJECTS, "406"),
-            (Some("text/html"), Offer::OBJECTS, "406"),
-            (Some(TABLE), Offer::OBJECTS, "json table"),
+            (None, ALL, "json itself"),
+            (Some("*/*"), ALL, "json itself"),
+            (Some("application/json"), ALL, "json itself"),
+            (Some("application/vnd.kubernetes.protobuf, */*"), ALL, "protobuf itself"),
+            (Some("application/vnd.kubernetes.protobuf,application/json"), TEXT, "json itself"),
+            (Some("application/yaml;q=0.5,application/json;q=0.9"), ALL, "json itself"),
+            (Some("application/yaml"), ALL, "yaml itself"),
+            (Some("application/json;q=0"), ALL, "406"),
+            (Some("text/html"), ALL, "406"),
+            (Some(TABLE), ALL, "json table"),
             (Some(TABLE), Offer::PLAIN, "json itself"),
             (Some("application/json;as=Table;v=v1;g=meta.k8s.io"), Offer::PLAIN, "406"),
-            (Some("application/json;as=Table;v=v2;g=meta.k8s.io"), Offer::OBJECTS, "406"),
+            (Some("application/json;as=Table;v=v2;g=meta.k8s.io"), ALL, "406"),
             (
                 Some("application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-                Offer::OBJECTS,
+                ALL,
                 "protobuf metadata",
             ),
-            (Some("application/json;pretty=1"), Offer::OBJECTS, "json itself pretty"),
+            (Some("application/json;pretty=1"), ALL, "json itself pretty"),
         ] {
             let got = match Accept::parse(accept, &Query::default(), None).choose(offer) {
                 Err(status) => status.code.to_string(),

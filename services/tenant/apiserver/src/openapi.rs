@@ -1,11 +1,77 @@
 //! `/openapi/v2` and `/openapi/v3`, from `api-schema`.
+//!
+//! Documents are kept compressed and are sent that way to whoever takes it. A v3 document asked for by its
+//! hash never changes under that URL, so clients may keep it for ever.
 
 use api_machinery::Status;
+use api_schema::Document;
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, VARY};
+use http::{HeaderValue, StatusCode};
 
-use crate::body::Response;
+use crate::body::{Response, empty, full};
+use crate::discovery::tagged;
+use crate::encode;
+use crate::negotiate::Media;
 use crate::pipeline::Call;
 
 /// `parts` follow `/openapi/`. `None` for what is no such document.
-pub fn answer(_call: &Call, _parts: &[&str]) -> Option<Result<Response, Status>> {
-    None
+pub fn answer(call: &Call, parts: &[&str]) -> Option<Result<Response, Status>> {
+    match parts {
+        ["v2"] => Some(json_only(call).map(|()| document(call, &api_schema::v2()))),
+        ["v3"] | ["v3", ""] => Some(json_only(call).map(|()| index(call))),
+        ["v3", path @ ..] => {
+            let path = path.join("/");
+            let found = api_schema::v3(&path)?;
+            Some(json_only(call).map(|()| v3(call, &path, &found)))
+        }
+        _ => None,
+    }
+}
+
+/// The protobuf forms of OpenAPI are not made; clients that can take nothing else are told so.
+fn json_only(call: &Call) -> Result<(), Status> {
+    let fine = call.accept.is_empty()
+        || ["application/json", "application/*", "*/*"].iter().any(|range| call.accept.names(range));
+    if fine {
+        return Ok(());
+    }
+    Err(Status::not_acceptable("only the following media types are accepted: application/json"))
+}
+
+fn index(call: &Call) -> Response {
+    let body = api_schema::v3_index(&[]);
+    let etag = encode::etag(&body);
+    tagged(call, &etag, || encode::bytes(call.gzip, 200, Media::Json.content_type(), body))
+}
+
+fn v3(call: &Call, path: &str, found: &Document) -> Response {
+    let asked = call.query.get("hash");
+    if asked.is_some_and(|hash| hash != &*found.hash) {
+        // An old hash: the document has moved on, and so must its URL.
+        let mut response = Response::new(empty());
+        *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        if let Ok(to) = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={}", found.hash)) {
+            response.headers_mut().insert(LOCATION, to);
+        }
+        return response;
+    }
+    let mut response = document(call, found);
+    if asked.is_some() {
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
+    }
+    response
+}
+
+fn document(call: &Call, found: &Document) -> Response {
+    let mut response = tagged(call, &format!("\"{}\"", found.hash), || {
+        if !call.gzip {
+            return encode::bytes(false, 200, Media::Json.content_type(), found.json());
+        }
+        let mut response = Response::new(full(found.gzip().clone()));
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Media::Json.content_type()));
+        response
+    });
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    response
 }

@@ -84,6 +84,12 @@ impl ControlPlane {
         let bundle = pki.client_ca_bundle();
         let tls = tls::server(&identity, Some((&bundle, ClientAuth::Optional)), &["h2", "http/1.1"])
             .map_err(StartError::Tls)?;
+        // A session cache of its own per cluster would be most of what an idle one costs, and a shared one
+        // would let a session of one cluster be resumed in another.
+        let mut tls = Arc::unwrap_or_clone(tls);
+        tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        tls.send_tls13_tickets = 0;
+        let tls = Arc::new(tls);
         let authority = Arc::new(Authority::new(group.space().clone()));
         let authorizer: SharedAuthorizer = authority.clone();
         let registry = Registry::new(
