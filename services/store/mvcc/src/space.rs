@@ -223,6 +223,10 @@ impl Space {
     pub(crate) fn replace(&self, mut new: State) {
         let mut state = self.state.write();
         new.closed = state.closed;
+        // Collections that are watched but were never written are in no image.
+        for name in state.collections.keys() {
+            new.collection(name);
+        }
         let old = std::mem::replace(&mut *state, new);
         drop(state);
         for collection in old.collections.values() {

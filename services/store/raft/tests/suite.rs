@@ -10,7 +10,7 @@ use store_mvcc::{
 };
 use store_raft::{Group, Host, HostConfig, HostError, WriteError};
 
-const LIMITS: Limits = Limits { quota_bytes: 64 << 10, ring_bytes: 8 << 10, history_ms: 60_000 };
+const LIMITS: Limits = Limits { quota_bytes: 100 << 10, ring_bytes: 8 << 10, history_ms: 60_000 };
 
 /// One kind of group, and how to let it go through what a restart is to it.
 struct World {
@@ -144,13 +144,13 @@ fn expectations_hold_or_nothing_happens() {
 #[test]
 fn over_quota_only_what_shrinks_goes_through() {
     everywhere(|mut world| async move {
-        let big = "x".repeat(40 << 10);
-        let bigger = "x".repeat(41 << 10);
+        let big = "x".repeat(60 << 10);
+        let bigger = "x".repeat(61 << 10);
         let rows = [
             (put("a", &big, Expect::Any), "at 1"),
             (put("b", &big, Expect::Any), "over quota"),
             (put("a", &bigger, Expect::Any), "at 2"),
-            (put("c", &"x".repeat(30 << 10), Expect::Any), "over quota"),
+            (put("c", &"x".repeat(50 << 10), Expect::Any), "over quota"),
             (put("a", "x", Expect::Any), "at 3"),
             (put("b", &big, Expect::Any), "at 4"),
             (delete("b", Expect::Any), "at 5"),
@@ -393,4 +393,61 @@ async fn raft_rests_and_wakes_without_anybody_noticing() {
     }
     writer.await.expect("the writer");
     assert_eq!(*group.leadership().borrow(), term);
+}
+
+/// Power is lost at any moment: what was acknowledged is there, whatever the disk did with the rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_writes_survive_power_loss() {
+    use store_log::memory::{Crash, MemoryFiles};
+    let crashes =
+        [Crash::Lost, Crash::Kept, Crash::Torn { bytes: 100 }, Crash::Reordered { bytes: 100 }, Crash::Lost];
+    let tenant = TenantId::generate();
+    let (mut log, mut checkpoints) = (MemoryFiles::new(), MemoryFiles::new());
+    let mut host = open_on(&log, &checkpoints).await;
+    host.create(tenant, Command::default()).await.expect("create");
+    let mut acknowledged = Vec::new();
+    for (round, crash) in crashes.into_iter().enumerate() {
+        let group = host.open_group(tenant).await.expect("open the group");
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1000);
+        let writers: Vec<_> = (0..20)
+            .map(|writer| {
+                let (group, sender) = (group.clone(), sender.clone());
+                tokio::spawn(async move {
+                    for write in 0.. {
+                        let name = format!("{round}-{writer}-{write}");
+                        let written = group.write(command(vec![put(&name, "x", Expect::Absent)])).await;
+                        if written.is_err() || sender.send(name).await.is_err() {
+                            return;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for number in 0..60 {
+            acknowledged.push(receiver.recv().await.expect("a write"));
+            if number == 30 && round % 2 == 0 {
+                host.checkpoint(tenant).await.expect("a checkpoint");
+            }
+        }
+        // The disks as they are now; the old process never learns.
+        let after = (log.crash(crash), checkpoints.crash(crash));
+        writers.iter().for_each(|writer| writer.abort());
+        host.close().await;
+        (log, checkpoints) = after;
+        host = open_on(&log, &checkpoints).await;
+        let group = host.open_group(tenant).await.expect("open the group");
+        for name in &acknowledged {
+            assert!(group.space().get(&key(name)).is_some(), "round {round}, {crash:?}: {name} is lost");
+        }
+        assert_eq!(group.space().usage().keys, group.space().revision().0, "each write created one key");
+    }
+}
+
+async fn open_on(
+    log: &store_log::memory::MemoryFiles,
+    checkpoints: &store_log::memory::MemoryFiles,
+) -> Arc<Host> {
+    let mut config = config();
+    config.limits = Limits::default();
+    Host::open_on(Arc::new(log.clone()), Arc::new(checkpoints.clone()), config).await.expect("open")
 }
