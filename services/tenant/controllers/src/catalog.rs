@@ -109,6 +109,18 @@ impl Catalog {
         Catalog { resources: known() }
     }
 
+    /// Everything the built-in groups serve that can be listed, watched and deleted, in its stored version.
+    pub fn built_in() -> Catalog {
+        let wanted = ["list", "watch", "delete"];
+        api_kinds::kinds().resources().iter().fold(Catalog::known(), |catalog, info| {
+            let collectable = wanted.iter().all(|verb| info.allows(verb));
+            if !collectable || info.storage != info.gvr {
+                return catalog;
+            }
+            catalog.with(info.gvr.clone(), info.gvk.clone(), info.namespaced)
+        })
+    }
+
     /// Adds a resource the cluster serves besides; one that is known already (in whatever version) stays.
     pub fn with(mut self, gvr: Gvr, gvk: Gvk, namespaced: bool) -> Catalog {
         let same = |known: &Resource| known.gvr.group == gvr.group && known.gvr.resource == gvr.resource;

@@ -19,8 +19,11 @@ mod source;
 mod supervisor;
 mod world;
 
+mod bootstrap;
+mod certificates;
 mod cluster;
 mod endpoints;
+mod nodes;
 mod workloads;
 
 pub use catalog::{Catalog, Resource, ResourceId};
@@ -41,5 +44,11 @@ fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
         Box::new(cluster::accounts::DefaultAccounts),
         Box::new(cluster::accounts::RootCertificates::new(&config.root_ca_pem)),
         Box::new(cluster::garbage::GarbageCollector::default()),
+        Box::new(nodes::lifecycle::NodeLifecycle::default()),
+        Box::new(nodes::ranges::PodRanges::new(config.pod_cidr, config.node_block_bits)),
+        Box::new(nodes::pod_gc::PodCollector::default()),
+        Box::new(certificates::Certificates::default()),
+        Box::new(bootstrap::ClusterInfoSigner::new(config.cluster_info.clone())),
+        Box::new(bootstrap::TokenCleaner),
     ]
 }

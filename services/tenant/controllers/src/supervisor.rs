@@ -39,7 +39,7 @@ pub struct Config {
     /// Pods' addresses, given out in blocks of `node_block_bits`.
     pub pod_cidr: (std::net::Ipv4Addr, u8),
     pub node_block_bits: u8,
-    /// Every resource the cluster serves; [`Catalog::known`] at least.
+    /// Every resource the cluster serves; [`Catalog::built_in`] unless custom resources come to it.
     pub catalog: Catalog,
 }
 
@@ -53,7 +53,7 @@ impl Config {
             signer: None,
             pod_cidr: (std::net::Ipv4Addr::new(10, 244, 0, 0), 16),
             node_block_bits: 24,
-            catalog: Catalog::known(),
+            catalog: Catalog::built_in(),
         }
     }
 }

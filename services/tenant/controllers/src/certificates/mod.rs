@@ -1,0 +1,119 @@
+//! CertificateSigningRequests: approves those of nodes, has approved ones signed, removes old ones.
+//!
+//! Who may have a certificate without asking a person is decided in `policy` and nowhere else: a node its own
+//! client certificate, first with a bootstrap token and later with the last certificate, and a serving
+//! certificate for the names and addresses its Node object has.
+
+mod policy;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use api_machinery::Document;
+use api_reconcile::{Action, Plan};
+use base_clock::{Timestamp, rfc3339};
+use serde_json::{Value, json};
+
+use crate::catalog::{ResourceId, res};
+use crate::controller::{Change, ChangeKind, Controller, Key, News, Now};
+use crate::convert;
+use crate::world::World;
+
+use policy::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, Opinion};
+
+#[derive(Default)]
+pub struct Certificates {
+    unsignable: HashMap<Key, String>,
+}
+
+/// How long finished requests stay to be looked at, and unanswered ones to be answered; as upstream.
+const KEEP_DONE: Duration = Duration::from_secs(3600);
+const KEEP_PENDING: Duration = Duration::from_secs(24 * 3600);
+
+impl Controller for Certificates {
+    fn name(&self) -> &'static str {
+        "certificate-controller"
+    }
+    fn resources(&self) -> &'static [ResourceId] {
+        &[res::SIGNING_REQUESTS, res::NODES]
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change<'_>, _now: Now, wake: &mut dyn FnMut(Key)) {
+        if change.of == res::SIGNING_REQUESTS {
+            wake(Key::of(res::SIGNING_REQUESTS, change.object));
+            return;
+        }
+        // A serving certificate waits for its node to have said what it is called.
+        let addresses = |node: &api_machinery::Object| node.field("status.addresses");
+        let news = change.old.is_none_or(|old| addresses(old) != addresses(change.object));
+        if news && change.kind != ChangeKind::Gone {
+            for request in world.all(res::SIGNING_REQUESTS) {
+                wake(Key::of(res::SIGNING_REQUESTS, request));
+            }
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, now: Now) -> Plan {
+        let Some(object) = world.at(key) else {
+            self.unsignable.remove(key);
+            return Plan::nothing();
+        };
+        let resource = world.catalog().get(res::SIGNING_REQUESTS);
+        let Some(document) = convert::document(resource, object) else { return Plan::nothing() };
+        let conditions = document.get_array("status.conditions").to_vec();
+        let has = |kind: &str| convert::condition(&conditions, kind).is_some();
+        let done = has("Denied") || has("Failed") || document.get_str("status.certificate").is_some_and(|c| !c.is_empty());
+        let since = conditions.iter().filter_map(|one| convert::time(one.get("lastUpdateTime"))).max();
+        let since = since.unwrap_or(object.header.created);
+        let keep = if done || has("Approved") { KEEP_DONE } else { KEEP_PENDING };
+        let age = u64::try_from(convert::seconds_between(since, now.wall)).unwrap_or(0);
+        if age >= keep.as_secs() {
+            return Plan::of(vec![Action::Delete(convert::deletion(world, res::SIGNING_REQUESTS, object))]);
+        }
+        let mut plan = Plan::nothing();
+        plan.again(keep.saturating_sub(Duration::from_secs(age)));
+        if done {
+            return plan;
+        }
+        let update = |subresource: &'static str, document: Document| Action::Update {
+            of: resource.gvr.clone(),
+            subresource: Some(subresource),
+            object: document,
+        };
+        if !has("Approved") {
+            let node = |name: &str| world.get(res::NODES, "", name).and_then(|node| node.field("status.addresses"));
+            if let Opinion::Approve(message) = policy::judge(&document, node) {
+                plan.push(update("approval", with_condition(document, "Approved", "AutoApproved", message, now.wall)));
+            }
+            return plan;
+        }
+        let signer = document.get_str("spec.signerName").unwrap_or_default();
+        let Some(profile) = [KUBELET_CLIENT, KUBELET_SERVING, CLIENT, LEGACY].into_iter().find(|one| *one == signer) else {
+            return plan;
+        };
+        let refused = self.unsignable.get(key).cloned().or_else(|| policy::unfit(&document));
+        plan.push(match refused {
+            Some(message) => {
+                update("status", with_condition(document, "Failed", "SignerValidationFailure", &message, now.wall))
+            }
+            None => Action::Sign { object: document, profile },
+        });
+        plan
+    }
+
+    fn learn(&mut self, key: &Key, news: &News) {
+        if let News::SignFailed { message } = news {
+            self.unsignable.insert(key.clone(), message.clone());
+        }
+    }
+}
+
+fn with_condition(mut document: Document, kind: &str, reason: &str, message: &str, now: Timestamp) -> Document {
+    let mut conditions = document.get_array("status.conditions").to_vec();
+    conditions.push(json!({
+        "type": kind, "status": "True", "reason": reason, "message": message,
+        "lastUpdateTime": rfc3339(now), "lastTransitionTime": rfc3339(now),
+    }));
+    document.set("status.conditions", Value::Array(conditions));
+    document
+}

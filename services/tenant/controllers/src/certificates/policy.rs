@@ -1,0 +1,210 @@
+//! Which certificate requests are granted without a person.
+//!
+//! Reads a request and answers; knows no key and signs nothing.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use api_machinery::Document;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509CertificationRequest};
+
+pub(super) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+pub(super) const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub(super) const LEGACY: &str = "kubernetes.io/legacy-unknown";
+
+const NODE_PREFIX: &str = "system:node:";
+const NODES: &str = "system:nodes";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opinion {
+    Approve(&'static str),
+    /// Left to people, or to a later look.
+    None,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    name: String,
+    organisations: Vec<String>,
+    dns: Vec<String>,
+    ips: Vec<IpAddr>,
+    /// E-mail addresses, URIs and whatever else no node needs.
+    others: usize,
+}
+
+/// `addresses_of` gives a node's `status.addresses`, if the node exists.
+pub(super) fn judge(request: &Document, addresses_of: impl Fn(&str) -> Option<Value>) -> Opinion {
+    let Some(asked) = read(request) else { return Opinion::None };
+    let user = request.get_str("spec.username").unwrap_or_default();
+    let groups: Vec<&str> = request.get_array("spec.groups").iter().filter_map(Value::as_str).collect();
+    if unfit(request).is_some() {
+        return Opinion::None;
+    }
+    match request.get_str("spec.signerName").unwrap_or_default() {
+        KUBELET_CLIENT if user == asked.name && groups.contains(&NODES) => {
+            Opinion::Approve("Auto approving self kubelet client certificate after SubjectAccessReview.")
+        }
+        KUBELET_CLIENT => {
+            let bootstrapper =
+                groups.iter().any(|group| *group == BOOTSTRAPPERS || group.starts_with("system:bootstrappers:"));
+            if bootstrapper {
+                Opinion::Approve("Auto approving kubelet client certificate after SubjectAccessReview.")
+            } else {
+                Opinion::None
+            }
+        }
+        KUBELET_SERVING if user == asked.name && groups.contains(&NODES) => {
+            let name = asked.name.strip_prefix(NODE_PREFIX).unwrap_or_default();
+            let Some(addresses) = addresses_of(name) else { return Opinion::None };
+            if owns(name, &addresses, &asked) {
+                Opinion::Approve("Auto approving kubelet serving certificate for the node's own names and addresses.")
+            } else {
+                Opinion::None
+            }
+        }
+        _ => Opinion::None,
+    }
+}
+
+/// Why an approved request can still not be signed for its signer; `None` when it can.
+pub(super) fn unfit(request: &Document) -> Option<String> {
+    let signer = request.get_str("spec.signerName").unwrap_or_default();
+    if signer == CLIENT || signer == LEGACY {
+        return None;
+    }
+    let Some(asked) = read(request) else {
+        return Some("spec.request is not a certificate request".to_owned());
+    };
+    let usages: BTreeSet<&str> = request.get_array("spec.usages").iter().filter_map(Value::as_str).collect();
+    let (needed, sans) = if signer == KUBELET_SERVING { ("server auth", true) } else { ("client auth", false) };
+    let mut wanted = BTreeSet::from([needed, "digital signature"]);
+    let plain = usages == wanted;
+    wanted.insert("key encipherment");
+    let why = if asked.organisations != [NODES] {
+        "the organization must be system:nodes"
+    } else if asked.name.strip_prefix(NODE_PREFIX).is_none_or(str::is_empty) {
+        "the common name must begin with system:node: and name a node"
+    } else if !plain && usages != wanted {
+        "the usages are not those of this signer"
+    } else if asked.others > 0 {
+        "only DNS and IP subjectAltNames are possible"
+    } else if sans && asked.dns.is_empty() && asked.ips.is_empty() {
+        "at least one DNS or IP subjectAltName is required"
+    } else if !sans && !(asked.dns.is_empty() && asked.ips.is_empty()) {
+        "subjectAltNames are not possible"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
+}
+
+fn owns(name: &str, addresses: &Value, asked: &Asked) -> bool {
+    let addresses = addresses.as_array().map_or(&[][..], Vec::as_slice);
+    let of = |kinds: &[&str]| -> Vec<&str> {
+        let wanted = addresses.iter().filter(|one| kinds.iter().any(|kind| one["type"] == *kind));
+        wanted.filter_map(|one| one["address"].as_str()).collect()
+    };
+    let names = of(&["Hostname", "InternalDNS", "ExternalDNS"]);
+    let ips: Vec<IpAddr> =
+        of(&["InternalIP", "ExternalIP", "Hostname"]).iter().filter_map(|ip| ip.parse().ok()).collect();
+    asked.dns.iter().all(|dns| dns == name || names.contains(&dns.as_str()))
+        && asked.ips.iter().all(|ip| ips.contains(ip))
+}
+
+fn read(request: &Document) -> Option<Asked> {
+    let pem = BASE64.decode(request.get_str("spec.request")?).ok()?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let (_, parsed) = X509CertificationRequest::from_der(&block.contents).ok()?;
+    let subject = &parsed.certification_request_info.subject;
+    let mut asked = Asked {
+        name: subject.iter_common_name().next()?.as_str().ok()?.to_owned(),
+        organisations: subject.iter_organization().filter_map(|one| one.as_str().ok().map(str::to_owned)).collect(),
+        ..Asked::default()
+    };
+    for extension in parsed.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+        for name in &names.general_names {
+            match name {
+                GeneralName::DNSName(dns) => asked.dns.push((*dns).to_owned()),
+                GeneralName::IPAddress(bytes) => asked.ips.push(address(bytes)?),
+                _ => asked.others += 1,
+            }
+        }
+    }
+    Some(asked)
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+    use serde_json::json;
+
+    fn request(signer: &str, user: &str, groups: &[&str], (name, organisation): (&str, &str), sans: &[&str], usage: &str) -> Document {
+        let mut params = CertificateParams::new(sans.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, organisation);
+        let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        Document::from_value(json!({"spec": {
+            "request": BASE64.encode(pem), "signerName": signer, "username": user, "groups": groups,
+            "usages": ["digital signature", usage],
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn nodes_get_what_is_theirs_and_nobody_gets_more() {
+        let node = ("system:node:n1", "system:nodes");
+        let nodes = &["system:nodes", "system:authenticated"][..];
+        let token = &["system:bootstrappers", "system:authenticated"][..];
+        let kubeadm = &["system:bootstrappers:kubeadm:default-node-token"][..];
+        let (client, server) = ("client auth", "server auth");
+        for (signer, user, groups, subject, sans, usage, wanted) in [
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[][..], client, true),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", kubeadm, node, &[], client, true),
+            (KUBELET_CLIENT, "system:node:n1", nodes, node, &[], client, true),
+            (KUBELET_CLIENT, "system:node:n2", nodes, node, &[], client, false),
+            (KUBELET_CLIENT, "eve", &["system:authenticated"], node, &[], client, false),
+            (KUBELET_CLIENT, "system:node:n1", &[], node, &[], client, false),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, ("system:node:n1", "system:masters"), &[], client, false),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, ("admin", "system:nodes"), &[], client, false),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &["n1"], client, false),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[], server, false),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "10.0.0.1"], server, true),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["other"], server, false),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["10.0.0.2"], server, false),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &[], server, false),
+            (KUBELET_SERVING, "system:node:n2", nodes, node, &["n1"], server, false),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1"], client, false),
+            (CLIENT, "system:node:n1", nodes, node, &[], client, false),
+        ] {
+            let addresses = json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n1"}]);
+            let request = request(signer, user, groups, subject, sans, usage);
+            let got = judge(&request, |name| (name == "n1").then(|| addresses.clone()));
+            assert_eq!(got != Opinion::None, wanted, "{signer} {user} {subject:?} {sans:?} {usage}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_nobodys_request() {
+        for text in ["", "!!", "LS0tLS1CRUdJTi"] {
+            let request = Document::from_value(json!({"spec": {"request": text, "signerName": KUBELET_CLIENT}})).unwrap();
+            assert_eq!(judge(&request, |_| None), Opinion::None);
+            assert!(unfit(&request).is_some());
+        }
+    }
+}
