@@ -206,7 +206,7 @@ mod tests {
         let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
         for n in 1..10 {
             let before = format!("*a{}", n - 1);
-            bomb += &format!("a{n}: &a{n} [{}]\n", vec![before.as_str(); 10].join(","));
+            bomb += &format!("a{n}: &a{n} [{}]\n", [before.as_str(); 10].join(","));
         }
         let well = "[".repeat(5000);
         for yaml in [bomb, well] {

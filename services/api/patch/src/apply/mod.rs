@@ -114,9 +114,8 @@ fn updated(
     new: &Document,
     mut managers: Managers,
 ) -> Result<Managers, PatchError> {
-    let before = live.map_or_else(|| tracking.shape().nothing(), unmanaged);
+    let before = with_parents(tracking.shape(), live.map_or_else(Value::default, unmanaged));
     let after = with_parents(tracking.shape(), unmanaged(new));
-    let before = with_parents(tracking.shape(), before);
     let found = tracking.compared(&before, &after)?;
     let changed = found.modified.clone().union(&found.added);
     for entry in managers.values_mut() {
@@ -305,21 +304,20 @@ fn unmanaged(document: &Document) -> Value {
 }
 
 /// Adds the empty structs that Go's types always have, so that their coming and going is nobody's.
-fn with_parents(shape: Shape, value: Value) -> Value {
-    overlay(shape.nothing(), value)
+fn with_parents(shape: Shape, mut value: Value) -> Value {
+    fill(&shape.nothing(), &mut value);
+    value
 }
 
-fn overlay(under: Value, over: Value) -> Value {
-    match (under, over) {
-        (Value::Object(under), Value::Object(mut over)) => {
-            for (key, below) in under {
-                let above = over.remove(&key).unwrap_or(Value::Null);
-                let both = if above.is_null() { below } else { overlay(below, above) };
-                over.insert(key, both);
-            }
-            Value::Object(over)
+fn fill(parents: &Value, value: &mut Value) {
+    if value.is_null() {
+        *value = parents.clone();
+        return;
+    }
+    if let (Value::Object(parents), Value::Object(members)) = (parents, value) {
+        for (key, below) in parents {
+            fill(below, members.entry(key.clone()).or_insert(Value::Null));
         }
-        (_, over) => over,
     }
 }
 

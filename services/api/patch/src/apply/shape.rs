@@ -1,6 +1,7 @@
 //! How server-side apply sees a value: as one thing, or as parts with owners of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use api_kinds::{Cardinality, FieldInfo, FieldKind, ListType, Message, MessageId, kinds};
 use serde_json::Value;
@@ -124,9 +125,12 @@ impl Shape {
     }
 
     /// An object of this kind with nothing in it: structs that Go embeds by value are there all the same,
-    /// which is why nobody ever owns `spec` as such.
-    pub(super) fn nothing(self) -> Value {
-        self.nothing_to(0)
+    /// which is why nobody ever owns `spec` as such. Made once per kind.
+    pub(super) fn nothing(self) -> Arc<Value> {
+        static MADE: LazyLock<Mutex<HashMap<MessageId, Arc<Value>>>> = LazyLock::new(Mutex::default);
+        let Shape::Struct(message) = self else { return Arc::new(self.nothing_to(0)) };
+        let mut made = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        made.entry(message.id).or_insert_with(|| Arc::new(self.nothing_to(0))).clone()
     }
     fn nothing_to(self, depth: usize) -> Value {
         let mut object = serde_json::Map::new();

@@ -1,6 +1,7 @@
 //! Walks over two values of one shape: which fields there are, what changed, merging, removing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -93,44 +94,57 @@ fn differ(
         (Some(old), Some(new)) if old != new => found.modified.insert(path),
         _ => {}
     };
-    let object = |value: Option<&Value>| -> Option<Map<String, Value>> { value?.as_object().cloned() };
-    let taken_apart = shape.is_object(old) || shape.is_object(new);
-    let (old_object, new_object) = (object(old), object(new));
-    if taken_apart
-        && (old_object.is_some() || old.is_none_or(Value::is_null))
-        && (new_object.is_some() || new.is_none_or(Value::is_null))
+    // Null and absent take the form of the other side.
+    if shape.is_object(old) || shape.is_object(new) {
+        if let (Some(before), Some(after)) = (members(old), members(new)) {
+            if before.is_empty() && after.is_empty() {
+                leaf(path, found);
+                return Ok(());
+            }
+            for key in before.keys().chain(after.keys().filter(|key| !before.contains_key(*key))) {
+                let (old, new) = (before.get(key), after.get(key));
+                if old == new {
+                    continue;
+                }
+                path.push(field_element(key));
+                differ(shape.member(key).0, old, new, path, found)?;
+                path.pop();
+            }
+            mark_container(old, new, path, found);
+            return Ok(());
+        }
+    } else if shape.is_list()
+        && let (Some(before), Some(after)) = (items(old), items(new))
     {
-        let (before, after) = (old_object.unwrap_or_default(), new_object.unwrap_or_default());
         if before.is_empty() && after.is_empty() {
             leaf(path, found);
             return Ok(());
         }
-        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        for key in keys {
-            path.push(field_element(key));
-            differ(shape.member(key).0, before.get(key), after.get(key), path, found)?;
-            path.pop();
-        }
-        mark_container(old, new, path, found);
-        return Ok(());
-    }
-    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned();
-    let (old_list, new_list) = (list(old), list(new));
-    if shape.is_list()
-        && (old_list.is_some() || old.is_none_or(Value::is_null))
-        && (new_list.is_some() || new.is_none_or(Value::is_null))
-    {
-        let (before, after) = (old_list.unwrap_or_default(), new_list.unwrap_or_default());
-        if before.is_empty() && after.is_empty() {
-            leaf(path, found);
-            return Ok(());
-        }
-        differ_items(shape, &before, &after, path, found)?;
+        differ_items(shape, before, after, path, found)?;
         mark_container(old, new, path, found);
         return Ok(());
     }
     leaf(path, found);
     Ok(())
+}
+
+/// An object's members; none for what is null or absent; `None` for anything else.
+fn members(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    static NONE: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    match value {
+        None | Some(Value::Null) => Some(&NONE),
+        Some(Value::Object(members)) => Some(members),
+        Some(_) => None,
+    }
+}
+
+/// The same for a list.
+fn items(value: Option<&Value>) -> Option<&[Value]> {
+    match value {
+        None | Some(Value::Null) => Some(&[]),
+        Some(Value::Array(items)) => Some(items),
+        Some(_) => None,
+    }
 }
 
 /// A container that came or went is a field that came or went itself.
