@@ -110,22 +110,33 @@ impl Volumes {
         Ok(mounted)
     }
 
-    /// Unmounts and removes all that [`Volumes::set_up`] made for a pod; repeating it is harmless.
+    /// Unmounts and removes the volumes that [`Volumes::set_up`] made; what else the pod has on disk stays.
     ///
-    /// Nothing is removed below a mount that would not go away: what it shows may be somebody else's.
+    /// Repeating it is harmless. Nothing is removed below a mount that would not go away: what it shows may be
+    /// somebody else's.
     pub fn tear_down(&self, uid: &str) -> io::Result<()> {
-        let folder = self.pod_folder(uid);
-        // Not a folder of ours, and above all not all of them.
-        if uid.is_empty() || uid.contains('/') || uid == ".." || uid == "." {
-            return Err(io::Error::other(format!("{uid:?} is no pod uid")));
-        }
+        let folder = self.checked_folder(uid)?;
         for point in mounts::mounted_below(&folder)? {
             mounts::unmount(&point)?;
         }
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        for part in ["volumes", "volume-subpaths"] {
+            remove(&folder.join(part))?;
         }
+        Ok(())
+    }
+
+    /// [`Volumes::tear_down`], and then all that is left of the pod on this node's disk.
+    pub fn remove(&self, uid: &str) -> io::Result<()> {
+        self.tear_down(uid)?;
+        remove(&self.checked_folder(uid)?)
+    }
+
+    /// A folder of ours, and above all not the folder of all pods.
+    fn checked_folder(&self, uid: &str) -> io::Result<PathBuf> {
+        if uid.is_empty() || uid.contains('/') || uid == ".." || uid == "." {
+            return Err(io::Error::other(format!("{uid:?} is no pod uid")));
+        }
+        Ok(self.pod_folder(uid))
     }
 
     /// Pods that have a folder here and are not among `live`.
@@ -159,6 +170,13 @@ impl Mounted {
         subpath::bind(whole, sub_path, &target)
             .map_err(file_error(volume, &format!("mounting its subPath {sub_path:?}")))?;
         Ok(target)
+    }
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -126,6 +126,8 @@ async fn volumes_hold_what_the_pod_asked_for() {
             expected.map(|rows| rows.into_iter().map(str::to_owned).collect()).map_err(str::to_owned);
         assert_eq!(found, expected, "{volume}");
         volumes.tear_down("u1").unwrap();
+        assert!(!volumes.pod_folder("u1").join("volumes").exists(), "{volume}");
+        volumes.remove("u1").unwrap();
         assert!(mounts::mounted_below(root.path()).unwrap().is_empty(), "{volume}");
         assert!(!volumes.pod_folder("u1").exists(), "{volume}");
     }
@@ -156,8 +158,8 @@ async fn content_follows_the_cluster_and_a_sub_path_is_a_mount() {
     for uid in ["", ".", "..", "a/b"] {
         assert!(volumes.tear_down(uid).is_err(), "{uid:?}");
     }
-    volumes.tear_down("u1").unwrap();
-    volumes.tear_down("u1").unwrap();
+    volumes.remove("u1").unwrap();
+    volumes.remove("u1").unwrap();
 }
 
 #[test]
