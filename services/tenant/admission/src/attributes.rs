@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_machinery::{Document, Gvk, Gvr, Object};
+use api_machinery::{Document, Gvk, Gvr, Object, Status};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tenant_client::{Authorizer, UserInfo};
@@ -50,6 +50,10 @@ impl Attributes<'_> {
     /// `is("", "pods")` for the object itself, not for a subresource of it.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.subresource.is_empty() && self.is_under(group, resource)
+    }
+    /// Refused: `pods "x" is forbidden: why`.
+    pub fn forbidden(&self, why: impl AsRef<str>) -> Status {
+        Status::forbidden(self.gvr, self.name, why.as_ref())
     }
     /// Also for subresources.
     pub fn is_under(&self, group: &str, resource: &str) -> bool {

@@ -6,6 +6,10 @@ use api_machinery::{Document, Status};
 use async_trait::async_trait;
 
 use crate::attributes::{Attributes, SideWrite};
+use crate::{
+    certificates, limits, namespace, network, node, owners, pod, pod_security, quota, service_account,
+    storage,
+};
 
 /// One plugin, or a chain of them.
 ///
@@ -80,6 +84,25 @@ impl Admission for Chain {
 
 /// The in-tree plugins in upstream's order, one chain for all clusters of the process.
 pub fn default_chain() -> Chain {
-    static CHAIN: LazyLock<Chain> = LazyLock::new(|| Chain::new(vec![]));
+    static CHAIN: LazyLock<Chain> = LazyLock::new(|| {
+        Chain::new(vec![
+            Arc::new(namespace::NamespaceLifecycle),
+            Arc::new(limits::LimitRanger),
+            Arc::new(service_account::ServiceAccount),
+            Arc::new(node::NodeRestriction),
+            Arc::new(node::TaintNewNodes),
+            Arc::new(pod_security::PodSecurity),
+            Arc::new(pod::Priority),
+            Arc::new(pod::DefaultTolerationSeconds),
+            Arc::new(pod::RuntimeClass),
+            Arc::new(storage::InUseProtection),
+            Arc::new(storage::DefaultStorageClass),
+            Arc::new(storage::VolumeResize),
+            Arc::new(network::DefaultIngressClass),
+            Arc::new(certificates::Certificates),
+            Arc::new(owners::OwnerReferences),
+            Arc::new(quota::ResourceQuota),
+        ])
+    });
     CHAIN.clone()
 }

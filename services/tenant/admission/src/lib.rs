@@ -10,8 +10,20 @@
 //! Not here: decoding, defaulting, a kind's validation (`tenant-registry`), RBAC (`tenant-auth`), webhooks.
 
 mod attributes;
+mod certificates;
 mod chain;
+mod limits;
+mod namespace;
+mod network;
+mod node;
+mod owners;
+mod pod;
+mod pod_security;
 mod quantity;
+mod quota;
+mod resources;
+mod service_account;
+mod storage;
 
 pub use attributes::{Attributes, Lookup, Operation, SideWrite, Warnings};
 pub use chain::{Admission, Chain, default_chain};

@@ -143,7 +143,9 @@ pub(crate) fn next_generation(rule: Generation, new: &mut Document, old: &Docume
         Generation::OnContent => {
             let rest = |document: &Document| {
                 let mut rest = document.0.clone();
-                ["metadata", "status", "apiVersion", "kind"].map(|name| rest.remove(name));
+                for name in ["metadata", "status", "apiVersion", "kind"] {
+                    rest.remove(name);
+                }
                 rest
             };
             rest(new) != rest(old)

@@ -383,7 +383,9 @@ impl Strategy for StatefulSets {
         let fixed = |document: &Document| {
             let mut spec = document.spec().cloned().unwrap_or_default();
             if let Value::Object(spec) = &mut spec {
-                allowed.map(|name| spec.remove(name));
+                for name in allowed {
+                    spec.remove(name);
+                }
             }
             spec
         };
