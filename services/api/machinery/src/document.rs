@@ -15,6 +15,23 @@ use crate::object::{BODY_START, OwnerReference, Stamp};
 #[serde(transparent)]
 pub struct Document(pub Map<String, Value>);
 
+/// Levels of lists and objects that a document may have.
+///
+/// Recursive walks and parsers meet it everywhere, most of all after it is stored: JSON parsers stop at 128,
+/// and lists and watch events add a few levels of their own.
+pub const MAX_DEPTH: usize = 100;
+
+/// Whether lists and objects are nested more than `levels` deep in `value`. Looks no deeper than that.
+pub fn is_deeper_than(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(|inner| is_deeper_than(inner, levels - 1)),
+        Value::Object(members) => {
+            levels == 0 || members.values().any(|inner| is_deeper_than(inner, levels - 1))
+        }
+        _ => false,
+    }
+}
+
 impl Document {
     /// From a value that must be an object.
     pub fn from_value(value: Value) -> Option<Document> {
@@ -213,4 +230,25 @@ fn write_member(out: &mut Vec<u8>, first: &mut bool, key: &str, value: &Value) {
 fn string_map(value: Option<&Value>) -> BTreeMap<String, String> {
     let members = value.and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_those_of_lists_and_objects() {
+        for (value, levels) in [
+            (json!(1), 0),
+            (json!({}), 1),
+            (json!([1, 2]), 1),
+            (json!({"a": 1, "b": [{}]}), 3),
+            (json!([[], [[]]]), 3),
+        ] {
+            assert!(!is_deeper_than(&value, levels), "{value}");
+            assert!(levels == 0 || is_deeper_than(&value, levels - 1), "{value}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ mod object;
 mod selector;
 mod status;
 
-pub use document::Document;
+pub use document::{Document, MAX_DEPTH, is_deeper_than};
 pub use field::{Field, FieldError, FieldErrorKind};
 pub use names::{Gvk, Gvr};
 pub use object::{Header, Object, ObjectError, OwnerReference, Stamp};

@@ -33,8 +33,10 @@ impl LabelSelector {
     }
     /// `spec.selector` of the old kinds (Service, ReplicationController): equality only.
     pub fn from_map<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> LabelSelector {
-        let requirements =
-            labels.into_iter().map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()])).collect();
+        let requirements = labels
+            .into_iter()
+            .map(|(key, value)| Requirement::In(key.clone(), vec![value.clone()]))
+            .collect();
         LabelSelector { requirements }
     }
 
@@ -136,7 +138,9 @@ fn less(key: String, value: &str) -> Result<Requirement, SelectorError> {
     Ok(Requirement::LessThan(key, bound(value)?))
 }
 fn bound(value: &str) -> Result<i64, SelectorError> {
-    value.trim().parse().map_err(|_| SelectorError(format!("for 'Gt', 'Lt' operators, the value must be an integer, not {value:?}")))
+    value.trim().parse().map_err(|_| {
+        SelectorError(format!("for 'Gt', 'Lt' operators, the value must be an integer, not {value:?}"))
+    })
 }
 
 fn label_key(text: &str) -> Result<String, SelectorError> {

@@ -130,8 +130,12 @@ impl Status {
             .about(of, name)
     }
     pub fn already_exists(of: &Gvr, name: &str) -> Status {
-        Status::failure(409, Reason::AlreadyExists, format!("{} {name:?} already exists", of.group_resource()))
-            .about(of, name)
+        Status::failure(
+            409,
+            Reason::AlreadyExists,
+            format!("{} {name:?} already exists", of.group_resource()),
+        )
+        .about(of, name)
     }
     pub fn conflict(of: &Gvr, name: &str, why: &str) -> Status {
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", of.group_resource());
@@ -159,8 +163,7 @@ impl Status {
         let shown: Vec<String> = errors.iter().map(FieldError::to_string).collect();
         let list = if shown.len() == 1 { shown[0].clone() } else { format!("[{}]", shown.join(", ")) };
         let what = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let mut status =
-            Status::failure(422, Reason::Invalid, format!("{what} {name:?} is invalid: {list}"));
+        let mut status = Status::failure(422, Reason::Invalid, format!("{what} {name:?} is invalid: {list}"));
         status.details = Some(Details {
             name: name.to_owned(),
             group: group.to_owned(),
@@ -197,7 +200,10 @@ impl Status {
     }
     pub fn unsupported_media_type(given: &str, supported: &[&str]) -> Status {
         let message = if given.is_empty() {
-            format!("the body of the request was in an unknown format - accepted media types include: {}", supported.join(", "))
+            format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                supported.join(", ")
+            )
         } else {
             format!(
                 "the body of the request was in an unknown format - accepted media types include: {}",

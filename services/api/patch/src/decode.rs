@@ -6,7 +6,7 @@
 //! the one that upstream's types would print.
 
 use api_kinds::{Cardinality, FieldInfo, FieldKind, Message, MessageId, kinds};
-use api_machinery::Document;
+use api_machinery::{Document, MAX_DEPTH, is_deeper_than};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -61,6 +61,10 @@ pub fn decode_strict(message: MessageId, bytes: &[u8]) -> Result<Decoded, PatchE
 /// The same for a document that is parsed already (the outcome of a patch, a YAML body): drops unknown
 /// fields and gives them, brings values into canonical form, refuses wrong types.
 pub fn check(message: MessageId, document: &mut Document) -> Result<Vec<String>, PatchError> {
+    // The document itself is the first level.
+    if document.0.values().any(|value| is_deeper_than(value, MAX_DEPTH - 1)) {
+        return Err(PatchError::Malformed("exceeded max depth".to_owned()));
+    }
     let mut walk = Walk { path: Vec::new(), problems: Vec::new() };
     walk.object(kinds().message(message), &mut document.0)?;
     Ok(walk.problems)

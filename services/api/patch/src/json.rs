@@ -4,6 +4,7 @@
 //! indices count from the end, and copies may not add up to more than a bound, or a short patch could
 //! double an object twenty times.
 
+use api_machinery::{MAX_DEPTH, is_deeper_than};
 use serde_json::Value;
 
 use crate::PatchError;
@@ -62,6 +63,7 @@ fn run(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<()
         "remove" => remove(document, path, kind).map(drop),
         "replace" => {
             let value = value()?;
+            check_depth(path, &value, kind)?;
             *find_mut(document, path).ok_or_else(|| lost(kind, path))? = value;
             Ok(())
         }
@@ -157,7 +159,17 @@ fn find_mut<'a>(document: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     Some(at)
 }
 
+/// Checked at every step and not at the end: operations could build a tower that can't even be dropped.
+fn check_depth(path: &str, value: &Value, kind: &str) -> Result<(), PatchError> {
+    let above = path.matches('/').count();
+    if MAX_DEPTH.checked_sub(above).is_none_or(|left| is_deeper_than(value, left)) {
+        return Err(PatchError::DoesNotApply(format!("{kind} operation does not apply: exceeded max depth")));
+    }
+    Ok(())
+}
+
 fn add(document: &mut Value, path: &str, value: Value, kind: &str) -> Result<(), PatchError> {
+    check_depth(path, &value, kind)?;
     let Some((parent, last)) = split(path) else {
         *document = value;
         return Ok(());
@@ -253,6 +265,18 @@ mod tests {
         let double = |n: usize| json!({"op": "copy", "from": "", "path": format!("/b{n}")});
         let patch = Value::Array((0..40).map(double).collect());
         assert!(matches!(json_patch(&start, &patch), Err(PatchError::TooLarge(_))));
+    }
+
+    #[test]
+    fn towers_are_refused_while_they_are_built() {
+        // Each copy of the whole into its own deepest place doubles the depth.
+        let deepen = |n: usize| json!({"op": "copy", "from": "", "path": "/a".repeat(1 << n)});
+        let patch = Value::Array((0..20).map(deepen).collect());
+        assert!(matches!(json_patch(&json!({}), &patch), Err(PatchError::DoesNotApply(_))));
+        let nested = (0..90).fold(json!(1), |inner, _| json!({"a": inner}));
+        let patch = json!([{"op": "add", "path": "/x", "value": nested}, {"op": "move", "from": "/x", "path": format!("/y{}", "/z".repeat(20))}]);
+        let start = json!({"y": (0..20).fold(json!({}), |inner, _| json!({"z": inner}))});
+        assert!(matches!(json_patch(&start, &patch), Err(PatchError::DoesNotApply(_))));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use api_kinds::kinds;
-use api_machinery::Gvk;
+use api_machinery::{Gvk, is_deeper_than};
 use serde_json::{Map, Value};
 
 use read::Reader;
@@ -141,7 +141,12 @@ pub fn decode(bytes: &[u8], default: Option<&Gvk>) -> Result<(Gvk, Value), Proto
     let mut object = read::message(raw, message, 0)?;
     object.insert("apiVersion".to_owned(), gvk.api_version().into());
     object.insert("kind".to_owned(), gvk.kind.to_string().into());
-    Ok((gvk, Value::Object(object)))
+    // A message of one level may be JSON of several.
+    let object = Value::Object(object);
+    if is_deeper_than(&object, api_machinery::MAX_DEPTH) {
+        return Err(ProtobufError::TooDeep);
+    }
+    Ok((gvk, object))
 }
 
 /// Scalars that can tell zero from absent, by message.
