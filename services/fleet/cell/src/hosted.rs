@@ -51,7 +51,7 @@ impl Hosted {
     /// Opens the cluster's group, making it with fresh keys and default objects if there is none.
     pub(crate) async fn open(cell: &Shared, assignment: Assignment) -> Result<Arc<Hosted>, HostError> {
         let id = assignment.cluster;
-        let (group, pki) = if cell.host.contains(id) {
+        let (group, pki) = if cell.host.tenants().contains(&id) {
             let group = cell.host.open_group(id).await?;
             let pki = ClusterPki::from_entries(|name| {
                 group.space().get(&Key::new(KEYS, name)).map(|entry| entry.value.body.clone())
@@ -160,12 +160,8 @@ fn start_loops(
         signer: Some(Arc::new(ClusterSigner(hosted.plane.pki().ca().clone()))),
         ..tenant_controllers::Config::new(holder, hosted.plane.pki().ca_pem())
     };
-    loops.spawn(Controllers::run(api_for.clone(), clock.clone(), config, stop.clone()));
-    loops.spawn(Scheduler::run(
-        api_for,
-        clock.clone(),
-        tenant_scheduler::Config::new(holder),
-        stop.clone(),
-    ));
+    let scheduler = tenant_scheduler::Config { holder: holder.to_owned() };
+    loops.spawn(Scheduler::run(api_for("kube-scheduler"), clock.clone(), scheduler, stop.clone()));
+    loops.spawn(Controllers::run(api_for, clock.clone(), config, stop.clone()));
     (term, stop, loops)
 }

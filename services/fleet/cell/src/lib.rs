@@ -103,7 +103,7 @@ impl Cell {
     pub async fn start(config: Config, clock: SharedClock, tasks: &Tasks) -> Result<Cell, CellError> {
         let store_dir = config.data_dir.join("store");
         let assignments = Assignments::open(&config.data_dir.join("assignments"))?;
-        let host = Host::open(&store_dir, HostConfig::default())
+        let host = Host::open(&store_dir, HostConfig::new(config.id))
             .await
             .map_err(|source| CellError::Store { path: store_dir, source })?;
         let shared = Arc::new(Shared {
@@ -130,6 +130,16 @@ impl Cell {
         rpc::serve(rpc, &config, shared.clone(), tasks)?;
         tasks.spawn(sweep(shared.clone()));
         Ok(Cell { shared, rpc_address, api_address })
+    }
+
+    /// Resolves when the log's disk failed. Nothing written since is acknowledged and a failed fsync is never
+    /// retried (DESIGN §5), so the process has to end; it recovers by scanning at its next start.
+    pub async fn failed(&self) -> String {
+        let mut failure = self.shared.host.failure();
+        match failure.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(failure)) => failure.to_string(),
+            _ => std::future::pending().await,
+        }
     }
 
     /// Ends every cluster cleanly.

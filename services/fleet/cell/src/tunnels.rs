@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use async_trait::async_trait;
 use base_net::tasks::Tasks;
 use base_tunnel::{DialHandler, NodeIdentity, Registry, SERVICE_NAME, TunnelService, TunnelStream};
-use tenant_apiserver::{Body, ControlPlane, Mount, Request, Response};
+use tenant_apiserver::{ControlPlane, Mount, Request, Response, erase};
 use tenant_client::{NodeDialer, Stream, UserInfo};
 use tower::ServiceExt;
 
@@ -52,15 +52,10 @@ impl Mount for TunnelMount {
         }
         let request = request.map(tonic::body::Body::new);
         match self.service.clone().oneshot(request).await {
-            Ok(response) => response.map(into_body),
+            Ok(response) => response.map(erase),
             Err(never) => match never {},
         }
     }
-}
-
-fn into_body(body: tonic::body::Body) -> Body {
-    use http_body_util::BodyExt;
-    body.map_err(Into::into).boxed_unsync()
 }
 
 /// Pods that dial the Service `kubernetes` arrive here. They are strangers until their TLS and token say

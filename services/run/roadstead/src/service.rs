@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base_clock::SystemClock;
 use base_net::tasks::Tasks;
 use serde::de::DeserializeOwned;
@@ -38,7 +38,10 @@ pub async fn cell(config: &Path) -> Result<()> {
     let tasks = Tasks::new();
     let cell = fleet_cell::Cell::start(config, SystemClock::shared(), &tasks).await?;
     say_ready(&CellReady { rpc: cell.rpc_address, api: cell.api_address })?;
-    stop_signal().await?;
+    tokio::select! {
+        signal = stop_signal() => signal?,
+        failure = cell.failed() => bail!("the cell's disk failed: {failure}"),
+    }
     cell.stop().await;
     tasks.stop(STOP_PATIENCE).await;
     Ok(())
