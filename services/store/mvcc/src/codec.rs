@@ -14,7 +14,7 @@ use crate::ring::Ring;
 use crate::space::{Collection, State, entry_cost};
 use crate::types::{Command, Entry, Event, EventKind, Expect, Key, Op, Revision, Term, Value};
 use crate::wire::{DecodeError, Reader, Writer};
-use crate::{Limits, Memo, Space, Usage};
+use crate::{Limits, Memo, Space};
 
 const COMMAND_FORMAT: u8 = 1;
 const IMAGE_FORMAT: u8 = 1;
@@ -252,7 +252,7 @@ fn read_state(image: &[u8]) -> Result<State, DecodeError> {
     };
     let count = from.count(4)?;
     for _ in 0..count {
-        let (name, collection) = read_collection(&mut from, state.revision, &mut state.usage)?;
+        let (name, collection) = read_collection(&mut from, &mut state)?;
         if state.collections.insert(name, collection).is_some() {
             return Err(from.invalid("a collection twice"));
         }
@@ -261,11 +261,8 @@ fn read_state(image: &[u8]) -> Result<State, DecodeError> {
     Ok(state)
 }
 
-fn read_collection(
-    from: &mut Reader<'_>,
-    newest: Revision,
-    usage: &mut Usage,
-) -> Result<(Arc<str>, Collection), DecodeError> {
+fn read_collection(from: &mut Reader<'_>, state: &mut State) -> Result<(Arc<str>, Collection), DecodeError> {
+    let newest = state.revision;
     let name = intern::name(from.text()?);
     let complete_after = Revision(from.number()?);
     let count = from.count(7)?;
@@ -279,8 +276,9 @@ fn read_collection(
     }
     let mut entries = OrdMap::new();
     for entry in &table[..live as usize] {
-        usage.bytes += entry_cost(&entry.key, &entry.value);
-        usage.keys += 1;
+        state.usage.bytes += entry_cost(&entry.key, &entry.value);
+        state.usage.keys += 1;
+        state.expire_later(entry);
         if entries.insert(entry.key.name.clone(), entry.clone()).is_some() {
             return Err(from.invalid("a key twice"));
         }

@@ -1,6 +1,6 @@
 //! The state machine and its reads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,6 +58,8 @@ pub(crate) struct State {
     /// Collections that were never written are complete after this; see [`Ring::starting_after`].
     pub(crate) history_starts: Revision,
     pub(crate) collections: HashMap<Arc<str>, Collection>,
+    /// Entries that expire, soonest first.
+    pub(crate) expiring: BTreeMap<(i64, Revision), Arc<Entry>>,
 }
 
 #[derive(Debug, Default)]
@@ -199,11 +201,15 @@ impl Space {
         names
     }
 
-    /// Keys of entries whose time was up at `now_ms`, at most `limit`.
+    /// Entries whose time was up at `now_ms`, at most `limit`, soonest first.
     pub fn expired(&self, now_ms: i64, limit: usize) -> Vec<Arc<Entry>> {
         let state = self.state.read();
-        let all = state.collections.values().flat_map(|collection| collection.entries.values());
-        all.filter(|entry| entry.expires_at_ms.is_some_and(|at| at <= now_ms)).take(limit).cloned().collect()
+        state
+            .expiring
+            .range(..=(now_ms, Revision(u64::MAX)))
+            .take(limit)
+            .map(|(_, entry)| entry.clone())
+            .collect()
     }
 
     /// Ends all watches and refuses new ones; the group is being closed.
@@ -309,7 +315,7 @@ impl State {
                     shared: *shared,
                     memo: Memo::default(),
                 });
-                self.account(previous.as_deref(), Some(&entry));
+                self.account(previous.as_ref(), Some(&entry));
                 let collection = self.collection(&key.collection);
                 collection.entries.insert(entry.key.name.clone(), entry.clone());
                 let event = Event {
@@ -348,6 +354,12 @@ impl State {
         }
     }
 
+    pub(crate) fn expire_later(&mut self, entry: &Arc<Entry>) {
+        if let Some(at_ms) = entry.expires_at_ms {
+            self.expiring.insert((at_ms, entry.modified), entry.clone());
+        }
+    }
+
     fn interned(&mut self, collection: &str) -> Arc<str> {
         match self.collections.get_key_value(collection) {
             Some((name, _)) => name.clone(),
@@ -355,10 +367,16 @@ impl State {
         }
     }
 
-    fn account(&mut self, before: Option<&Entry>, after: Option<&Entry>) {
-        let cost = |entry: Option<&Entry>| entry.map_or(0, |entry| entry_cost(&entry.key, &entry.value));
+    fn account(&mut self, before: Option<&Arc<Entry>>, after: Option<&Arc<Entry>>) {
+        let cost = |entry: Option<&Arc<Entry>>| entry.map_or(0, |entry| entry_cost(&entry.key, &entry.value));
         self.usage.bytes = (self.usage.bytes + cost(after)).saturating_sub(cost(before));
         self.usage.keys = self.usage.keys + u64::from(after.is_some()) - u64::from(before.is_some());
+        if let Some(before) = before
+            && let Some(at_ms) = before.expires_at_ms
+        {
+            self.expiring.remove(&(at_ms, before.modified));
+        }
+        after.into_iter().for_each(|entry| self.expire_later(entry));
     }
 }
 

@@ -123,7 +123,7 @@ fn content(space: &Space, collection: usize, at: Option<u64>) -> Option<BTreeMap
 fn check(space: &Arc<Space>, model: &Model) {
     assert_eq!(space.revision().0, model.revision);
     assert_eq!(space.usage().keys, model.held.len() as u64);
-    for collection in 0..COLLECTIONS.len() {
+    for (collection, collection_name) in COLLECTIONS.iter().enumerate() {
         let of = |all: &BTreeMap<(usize, String), Held>| -> BTreeMap<(usize, String), Held> {
             all.iter().filter(|((c, _), _)| *c == collection).map(|(k, v)| (k.clone(), v.clone())).collect()
         };
@@ -131,7 +131,7 @@ fn check(space: &Arc<Space>, model: &Model) {
         for (place, state) in model.history.iter().enumerate() {
             // What is compacted is refused, never wrong.
             if let Some(content) = content(space, collection, Some(place as u64 + 1)) {
-                assert_eq!(content, of(state), "{} at {}", COLLECTIONS[collection], place + 1);
+                assert_eq!(content, of(state), "{collection_name} at {}", place + 1);
             }
         }
         follow(space, collection, model);

@@ -115,6 +115,7 @@ impl Host {
             Err(error) => tracing::warn!(%error, "cannot sweep the checkpoints"),
         }
         tokio::spawn(rest_round(Arc::downgrade(&host)));
+        tokio::spawn(resign_on_failure(Arc::downgrade(&host), host.log.failure()));
         Ok(host)
     }
 
@@ -296,6 +297,16 @@ async fn rest_round(host: Weak<Host>) {
             }
         }
     }
+}
+
+/// Ends all leadership when the disk fails, so that no loop goes on in a term that can commit nothing.
+async fn resign_on_failure(host: Weak<Host>, mut failure: watch::Receiver<Option<Arc<Failure>>>) {
+    // An error means that the log is gone, and with it all groups.
+    if failure.wait_for(Option::is_some).await.is_err() {
+        return;
+    }
+    let Some(host) = host.upgrade() else { return };
+    host.members().iter().for_each(|member| member.resign());
 }
 
 /// No timers in groups: cells watch each other, and a group that is alone needs no watching. Checkpoints are

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 
 use crate::network::Network;
 use crate::replica::Replica;
-use crate::storage::{LogStore, Machine};
+use crate::storage::{self, LogStore, Machine};
 use crate::types::{Proposal, Types};
 use crate::{HostError, WriteError, codec};
 
@@ -131,10 +131,8 @@ impl Member {
         };
         match written {
             Ok(response) => {
-                if self.replica.checkpoint_is_due()
-                    && let Err(error) = using.0.raft.trigger().snapshot().await
-                {
-                    tracing::warn!(tenant = %self.tenant(), %error, "cannot begin a checkpoint");
+                if self.replica.checkpoint_is_due() {
+                    tokio::spawn(checkpoint_aside(self.replica.clone(), using));
                 }
                 match response.data.0 {
                     Some(outcome) => Ok(outcome?),
@@ -175,8 +173,9 @@ impl Member {
     pub(crate) async fn checkpoint(&self) -> Result<(), WriteError> {
         let using = self.open().await?;
         let applied = self.replica.applied();
-        if self.replica.saved_checkpoint().map(|saved| saved.applied) == applied {
-            return Ok(());
+        if self.replica.saved_checkpoint().map(|saved| saved.applied) != applied {
+            let saved = storage::save(&self.replica).await;
+            saved.map_err(|error| unavailable(format!("the checkpoint cannot be written: {error}")))?;
         }
         let index = applied.map(|position| position.index);
         using.0.raft.trigger().snapshot().await.map_err(|fatal| unavailable(fatal.to_string()))?;
@@ -265,8 +264,24 @@ impl Member {
         }
     }
 
+    /// The disk has failed: nothing can be acknowledged any more, so nobody leads here.
+    pub(crate) fn resign(&self) {
+        self.leadership.send_replace(None);
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.open.read().is_some()
+    }
+}
+
+/// Writes a checkpoint beside the writes that go on, then lets openraft drop the log before it.
+async fn checkpoint_aside(replica: Arc<Replica>, using: Use) {
+    if let Err(error) = storage::save(&replica).await {
+        tracing::warn!(tenant = %replica.tenant, %error, "cannot write a checkpoint; the log grows meanwhile");
+        return;
+    }
+    if let Err(error) = using.0.raft.trigger().snapshot().await {
+        tracing::warn!(tenant = %replica.tenant, %error, "cannot shorten the log");
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base_ids::TenantId;
 use parking_lot::Mutex;
@@ -24,6 +25,8 @@ const REPLAY_ENTRIES: u64 = 256;
 /// whichever is more, so that the cost of checkpoints stays in proportion to what is written.
 const CHECKPOINT_BYTES: u64 = 4 << 20;
 const CHECKPOINT_ENTRIES: u64 = 10_000;
+/// Between two tries when the disk does not take one.
+const CHECKPOINT_RETRY: Duration = Duration::from_secs(10);
 
 pub(crate) struct Replica {
     pub(crate) tenant: TenantId,
@@ -36,6 +39,8 @@ pub(crate) struct Replica {
     /// Entries appended and not yet applied, so that applying does not read the disk. Bounded by what may
     /// be in flight at once.
     recent: Mutex<VecDeque<Entry>>,
+    /// Held while a checkpoint is written: there is one unfinished file per tenant.
+    saving: Mutex<()>,
 }
 
 #[derive(Clone, Default)]
@@ -48,6 +53,8 @@ struct Progress {
     entries_since: u64,
     bytes_since: u64,
     checkpointing: bool,
+    /// After a failure: when to try again.
+    not_before: Option<Instant>,
 }
 
 /// What is remembered of the checkpoint on disk.
@@ -76,6 +83,7 @@ impl Replica {
             checkpoints,
             progress: Mutex::default(),
             recent: Mutex::default(),
+            saving: Mutex::default(),
         }
     }
 
@@ -261,56 +269,54 @@ impl Replica {
         (skip + count <= recent.len()).then(|| recent.iter().skip(skip).take(count).cloned().collect())
     }
 
-    /// Whether enough has been written since the last checkpoint; says yes once per checkpoint.
+    /// Whether enough has been written since the last checkpoint; says yes once, until [`Replica::save`]
+    /// has been tried.
     pub(crate) fn checkpoint_is_due(&self) -> bool {
         let mut progress = self.progress.lock();
         let enough = CHECKPOINT_BYTES.max(progress.checkpoint.as_ref().map_or(0, |saved| saved.bytes));
         let due = progress.bytes_since >= enough || progress.entries_since >= CHECKPOINT_ENTRIES;
-        let first = due && !progress.checkpointing;
-        progress.checkpointing |= first;
-        first
+        if !due || progress.checkpointing || progress.not_before.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
+        progress.checkpointing = true;
+        true
     }
 
     pub(crate) fn saved_checkpoint(&self) -> Option<Saved> {
         self.progress.lock().checkpoint.clone()
     }
 
-    /// Captures the state for a checkpoint; cheap.
-    pub(crate) fn capture(&self) -> Option<Capture> {
-        // Held over both, so that image and position belong together.
-        let progress = self.progress.lock();
-        Some(Capture {
-            applied: progress.applied?,
-            membership: progress.membership.clone(),
-            image: self.space.image(),
-            entries: progress.entries_since,
-            bytes: progress.bytes_since,
-        })
-    }
-
-    /// Writes a captured state to disk. Blocks.
-    pub(crate) fn save(&self, capture: Capture) -> io::Result<Checkpoint> {
-        let checkpoint = Checkpoint {
-            applied: capture.applied,
-            membership: capture.membership,
-            image: capture.image.encode(),
+    /// Writes the state as it is now into a checkpoint. Blocks; durable when it returns.
+    pub(crate) fn save(&self) -> io::Result<()> {
+        let _saving = self.saving.lock();
+        let captured = {
+            // Held over both, so that image and position belong together. Capturing is cheap.
+            let progress = self.progress.lock();
+            let (applied, image) = (progress.applied, self.space.image());
+            (applied, progress.membership.clone(), image, progress.entries_since, progress.bytes_since)
         };
+        let (Some(applied), membership, image, entries, bytes) = captured else {
+            return Err(io::Error::other("nothing is applied yet"));
+        };
+        let checkpoint = Checkpoint { applied, membership, image: image.encode() };
         let saved = self.checkpoints.save(self.tenant, &checkpoint);
         let mut progress = self.progress.lock();
         progress.checkpointing = false;
-        saved?;
-        progress.entries_since = progress.entries_since.saturating_sub(capture.entries);
-        progress.bytes_since = progress.bytes_since.saturating_sub(capture.bytes);
-        progress.checkpoint = Some(Saved {
-            applied: checkpoint.applied,
-            membership: checkpoint.membership.clone(),
-            bytes: checkpoint.image.len() as u64,
-        });
-        Ok(checkpoint)
+        if let Err(error) = saved {
+            progress.not_before = Some(Instant::now() + CHECKPOINT_RETRY);
+            return Err(error);
+        }
+        progress.not_before = None;
+        progress.entries_since = progress.entries_since.saturating_sub(entries);
+        progress.bytes_since = progress.bytes_since.saturating_sub(bytes);
+        let bytes = checkpoint.image.len() as u64;
+        progress.checkpoint = Some(Saved { applied, membership: checkpoint.membership, bytes });
+        Ok(())
     }
 
     /// Replaces the state by a peer's. Blocks; durable when it returns.
     pub(crate) fn install(&self, generation: u64, checkpoint: &Checkpoint) -> io::Result<()> {
+        let _saving = self.saving.lock();
         let mut progress = self.progress.lock();
         if progress.generation != generation {
             return Err(io::Error::other("this opening of the group has ended"));
@@ -328,15 +334,6 @@ impl Replica {
         progress.bytes_since = 0;
         Ok(())
     }
-}
-
-/// A state on its way into a checkpoint.
-pub(crate) struct Capture {
-    pub(crate) applied: Position,
-    pub(crate) membership: StoredMembership,
-    image: store_mvcc::Image,
-    entries: u64,
-    bytes: u64,
 }
 
 pub(crate) fn group_of(tenant: TenantId) -> GroupId {

@@ -11,11 +11,11 @@ use futures::{Stream, TryStreamExt};
 use openraft::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::storage::{EntryResponder, IOFlushed, RaftLogReader, RaftLogStorage, RaftStateMachine};
 use openraft::{LogState, OptionalSend, RaftSnapshotBuilder};
-use store_log::{Change, LogError, Position, Record, Urgency};
+use store_log::{Change, LogError, Record, Urgency};
 use store_mvcc::Writer;
 
 use crate::checkpoint::Checkpoint;
-use crate::replica::{Capture, Replica};
+use crate::replica::{Replica, Saved};
 use crate::types::{Entry, LogId, StoredMembership, Types, Vote, log_id, position};
 use crate::{codec, note};
 
@@ -136,17 +136,17 @@ pub(crate) struct Machine {
     pub(crate) generation: u64,
 }
 
-/// What a snapshot is sent as: a checkpoint, in memory or still on the disk.
+/// What a snapshot is sent as: the checkpoint on this disk, or one that a peer has sent.
 pub(crate) enum Parcel {
     Stored(Arc<Replica>),
-    Held(Box<Checkpoint>),
+    Received(Box<Checkpoint>),
 }
 
 impl Parcel {
     /// The checkpoint itself. Blocks when it has to be read.
     pub(crate) fn open(self) -> io::Result<Checkpoint> {
         match self {
-            Parcel::Held(checkpoint) => Ok(*checkpoint),
+            Parcel::Received(checkpoint) => Ok(*checkpoint),
             Parcel::Stored(replica) => replica
                 .checkpoints
                 .load(replica.tenant)
@@ -179,7 +179,7 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        Builder { replica: self.replica.clone(), capture: self.replica.capture() }
+        Builder { replica: self.replica.clone() }
     }
 
     async fn install_snapshot(
@@ -201,32 +201,43 @@ impl RaftStateMachine<Types> for Machine {
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf<Types, Parcel>>, io::Error> {
-        let Some(saved) = self.replica.saved_checkpoint() else { return Ok(None) };
-        let meta = meta(saved.applied, saved.membership);
-        Ok(Some(SnapshotOf::<Types, Parcel> { meta, snapshot: Parcel::Stored(self.replica.clone()) }))
+        Ok(self.replica.saved_checkpoint().map(|saved| stored(&self.replica, saved)))
     }
 }
 
-/// Writes one checkpoint; the state was captured when this was made.
+/// Hands openraft the checkpoint that is on disk.
+///
+/// It writes none, if it can help it: members write checkpoints before they tell openraft of them, since a
+/// builder that fails, for want of disk say, ends the whole group.
 pub(crate) struct Builder {
     replica: Arc<Replica>,
-    capture: Option<Capture>,
 }
 
 impl RaftSnapshotBuilder<Types> for Builder {
     type SnapshotData = Parcel;
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Parcel>, io::Error> {
-        let capture = self.capture.take().ok_or_else(|| io::Error::other("nothing is applied yet"))?;
-        let replica = self.replica.clone();
-        let checkpoint = blocking(move || replica.save(capture)).await?;
-        let meta = meta(checkpoint.applied, checkpoint.membership.clone());
-        Ok(SnapshotOf::<Types, Parcel> { meta, snapshot: Parcel::Held(Box::new(checkpoint)) })
+        if self.replica.saved_checkpoint().is_none() {
+            save(&self.replica).await?;
+        }
+        let saved =
+            self.replica.saved_checkpoint().ok_or_else(|| io::Error::other("the checkpoint is gone"))?;
+        Ok(stored(&self.replica, saved))
     }
 }
 
-fn meta(applied: Position, membership: StoredMembership) -> SnapshotMetaOf<Types> {
-    SnapshotMetaOf::<Types> { last_log_id: Some(log_id(applied)), last_membership: membership }
+fn stored(replica: &Arc<Replica>, saved: Saved) -> SnapshotOf<Types, Parcel> {
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: Some(log_id(saved.applied)),
+        last_membership: saved.membership,
+    };
+    SnapshotOf::<Types, Parcel> { meta, snapshot: Parcel::Stored(replica.clone()) }
+}
+
+/// Writes a checkpoint of the state as it is now.
+pub(crate) async fn save(replica: &Arc<Replica>) -> io::Result<()> {
+    let replica = replica.clone();
+    blocking(move || replica.save()).await
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
