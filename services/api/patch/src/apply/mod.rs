@@ -425,4 +425,6 @@ fn keep_last_applied(
 }
 
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod tests;
