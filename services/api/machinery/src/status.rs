@@ -198,18 +198,12 @@ impl Status {
     pub fn not_acceptable(message: impl Into<String>) -> Status {
         Status::failure(406, Reason::NotAcceptable, message)
     }
-    pub fn unsupported_media_type(given: &str, supported: &[&str]) -> Status {
-        let message = if given.is_empty() {
-            format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                supported.join(", ")
-            )
-        } else {
-            format!(
-                "the body of the request was in an unknown format - accepted media types include: {}",
-                supported.join(", ")
-            )
-        };
+    /// Upstream doesn't repeat what was given.
+    pub fn unsupported_media_type(_given: &str, supported: &[&str]) -> Status {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            supported.join(", ")
+        );
         Status::failure(415, Reason::UnsupportedMediaType, message)
     }
     pub fn too_large(message: impl Into<String>) -> Status {
