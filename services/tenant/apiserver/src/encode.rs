@@ -90,6 +90,14 @@ pub fn list(form: &Form, resource: &ResourceInfo, list: &List) -> Result<Respons
             return Ok(table(form, 200, json));
         }
     };
+    if form.chosen.media == Media::Protobuf {
+        let partial = form.chosen.shape == Shape::PartialMetadata;
+        let item = if partial { &PARTIAL } else { &resource.gvk };
+        let body = wire::protobuf_list(&gvk, &metadata, item, &list.items, |object, out| {
+            if partial { partial_metadata(object, out) } else { object.write_json(None, out) }
+        })?;
+        return Ok(bytes(form.gzip, 200, Media::Protobuf.content_type(), body));
+    }
     let stored: usize = list.items.iter().map(|item| item.body().len() + 200).sum();
     let mut out = Vec::with_capacity(stored + 256);
     out.extend_from_slice(b"{\"kind\":\"");
@@ -173,16 +181,7 @@ fn finish(form: &Form, code: u16, json: Vec<u8>, gvk: &Gvk) -> Result<Response, 
     let (media, body) = match form.chosen.media {
         Media::Json => (Media::Json, with_newline(form.chosen, json)),
         Media::Yaml => (Media::Yaml, wire::yaml_of_json(&json)?),
-        Media::Protobuf => match wire::protobuf_of_json(gvk, &json) {
-            Some(body) => (Media::Protobuf, body),
-            None => {
-                return Err(Status::not_acceptable(format!(
-                    "only the following media types are accepted: {}, {}",
-                    Media::Json.content_type(),
-                    Media::Yaml.content_type()
-                )));
-            }
-        },
+        Media::Protobuf => (Media::Protobuf, wire::protobuf_of_json(gvk, &json)?),
     };
     Ok(bytes(form.gzip, code, media.content_type(), body))
 }

@@ -30,15 +30,15 @@ pub async fn object(
 ) -> Result<Document, Status> {
     let media = ContentType::parse(call.header("content-type")).media()?;
     let raw = body::read(body).await?;
-    let json = to_json(media, &raw).map_err(|cause| unrecognized(expected, &cause, &raw))?;
+    let json = to_json(media, &raw, expected).map_err(|cause| unrecognized(expected, &cause, &raw))?;
     decode(&json, &raw, expected, message, validation, &call.warnings)
 }
 
-fn to_json(media: Media, raw: &Bytes) -> Result<Bytes, String> {
+fn to_json(media: Media, raw: &Bytes, expected: &Gvk) -> Result<Bytes, String> {
     match media {
         Media::Json => Ok(raw.clone()),
         Media::Yaml => wire::json_of_yaml(raw).map(Bytes::from),
-        Media::Protobuf => wire::json_of_protobuf(raw).map(Bytes::from),
+        Media::Protobuf => wire::json_of_protobuf(raw, expected).map(Bytes::from),
     }
 }
 
@@ -153,7 +153,7 @@ pub async fn delete_options(call: &Call, body: Body) -> Result<Option<Value>, St
     }
     let expected = Gvk::new("", "v1", "DeleteOptions");
     let media = ContentType::parse(call.header("content-type")).media()?;
-    let json = to_json(media, &raw).map_err(|cause| unrecognized(&expected, &cause, &raw))?;
+    let json = to_json(media, &raw, &expected).map_err(|cause| unrecognized(&expected, &cause, &raw))?;
     let value: Value = serde_json::from_slice(&json).map_err(|cause| {
         unrecognized(&expected, &format!("couldn't get version/kind; json parse error: {cause}"), &raw)
     })?;

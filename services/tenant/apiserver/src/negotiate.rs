@@ -74,11 +74,11 @@ pub struct Offer {
 }
 
 impl Offer {
-    pub const OBJECTS: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true };
+    pub const OBJECTS: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: true };
     /// Reviews, scale of nothing, errors: one shape only.
-    pub const PLAIN: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: false };
+    pub const PLAIN: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: false };
     /// A watch is a stream; upstream frames YAML as well, nobody asks for it.
-    pub const WATCH: Offer = Offer { media: &[Media::Json], shapes: true };
+    pub const WATCH: Offer = Offer { media: &[Media::Json, Media::Protobuf], shapes: true };
 }
 
 /// A parsed `Accept` header, best clause first.
@@ -147,7 +147,7 @@ impl Accept {
                 let meta = clause.parameter("g") == Some("meta.k8s.io")
                     && matches!(clause.parameter("v"), Some("v1" | "v1beta1"));
                 match kind {
-                    "Table" if meta && offer.shapes => Shape::Table,
+                    "Table" if meta && offer.shapes && media != Media::Protobuf => Shape::Table,
                     "PartialObjectMetadata" | "PartialObjectMetadataList" if meta && offer.shapes => {
                         Shape::PartialMetadata
                     }
@@ -253,32 +253,31 @@ impl MapTypes for &'static [Media] {
 mod tests {
     use super::*;
 
-    const ALL: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: true };
     const TEXT: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true };
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
     #[test]
     fn the_best_clause_that_can_be_had_wins() {
         for (accept, offer, wanted) in [
-            (None, ALL, "json itself"),
-            (Some("*/*"), ALL, "json itself"),
-            (Some("application/json"), ALL, "json itself"),
-            (Some("application/vnd.kubernetes.protobuf, */*"), ALL, "protobuf itself"),
+            (None, Offer::OBJECTS, "json itself"),
+            (Some("*/*"), Offer::OBJECTS, "json itself"),
+            (Some("application/json"), Offer::OBJECTS, "json itself"),
+            (Some("application/vnd.kubernetes.protobuf, */*"), Offer::OBJECTS, "protobuf itself"),
             (Some("application/vnd.kubernetes.protobuf,application/json"), TEXT, "json itself"),
-            (Some("application/yaml;q=0.5,application/json;q=0.9"), ALL, "json itself"),
-            (Some("application/yaml"), ALL, "yaml itself"),
-            (Some("application/json;q=0"), ALL, "406"),
-            (Some("text/html"), ALL, "406"),
-            (Some(TABLE), ALL, "json table"),
+            (Some("application/yaml;q=0.5,application/json;q=0.9"), Offer::OBJECTS, "json itself"),
+            (Some("application/yaml"), Offer::OBJECTS, "yaml itself"),
+            (Some("application/json;q=0"), Offer::OBJECTS, "406"),
+            (Some("text/html"), Offer::OBJECTS, "406"),
+            (Some(TABLE), Offer::OBJECTS, "json table"),
             (Some(TABLE), Offer::PLAIN, "json itself"),
             (Some("application/json;as=Table;v=v1;g=meta.k8s.io"), Offer::PLAIN, "406"),
-            (Some("application/json;as=Table;v=v2;g=meta.k8s.io"), ALL, "406"),
+            (Some("application/json;as=Table;v=v2;g=meta.k8s.io"), Offer::OBJECTS, "406"),
             (
                 Some("application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-                ALL,
+                Offer::OBJECTS,
                 "protobuf metadata",
             ),
-            (Some("application/json;pretty=1"), ALL, "json itself pretty"),
+            (Some("application/json;pretty=1"), Offer::OBJECTS, "json itself pretty"),
         ] {
             let got = match Accept::parse(accept, &Query::default(), None).choose(offer) {
                 Err(status) => status.code.to_string(),

@@ -10,7 +10,7 @@ use base_net::tasks::Tasks;
 use base_net::tls::{self, ClientAuth, TlsError};
 use store_mvcc::Term;
 use store_raft::Group;
-use tenant_auth::{Authenticator, Authority, ClusterPki};
+use tenant_auth::{Authenticator, Authority, ClusterPki, NoEscalation};
 use tenant_client::{NodeDialer, SharedApi, SharedAuthorizer, UserInfo};
 use tenant_registry::Registry;
 
@@ -94,7 +94,7 @@ impl ControlPlane {
         let authorizer: SharedAuthorizer = authority.clone();
         let registry = Registry::new(
             group.clone(),
-            Arc::new(tenant_admission::default_chain()),
+            Arc::new(tenant_admission::default_chain().with(Arc::new(NoEscalation::new(authority.clone())))),
             authorizer,
             clock.clone(),
         );

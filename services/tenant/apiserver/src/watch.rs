@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_kinds::ResourceInfo;
-use api_machinery::Status;
+use api_machinery::{Gvk, Status};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{FutureExt, Stream};
 use http::HeaderValue;
@@ -32,6 +32,8 @@ use crate::{encode, options, streams, wire};
 /// A watch without `timeoutSeconds` ends after this long or up to twice as long: upstream's
 /// `--min-request-timeout`, spread so that clients do not come back all at once.
 const LIFETIME: Duration = Duration::from_secs(1800);
+
+const STATUS: Gvk = Gvk::new("", "v1", "Status");
 
 /// Frames that are ready go out together up to this size.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -241,24 +243,29 @@ impl Kept {
 
 fn error_frame(chosen: Chosen, status: &Status) -> Bytes {
     let json = serde_json::to_vec(status).unwrap_or_default();
-    wrap(chosen, "ERROR", json, &api_machinery::Gvk::new("", "v1", "Status"))
+    wrap(chosen, "ERROR", json, &STATUS)
 }
 
 fn envelope(chosen: Chosen, kind: &str, object: Vec<u8>, resource: &ResourceInfo) -> Bytes {
     match chosen.shape {
         Shape::Itself => wrap(chosen, kind, object, &resource.gvk),
         Shape::PartialMetadata => {
-            wrap(chosen, kind, object, &api_machinery::Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadata"))
+            wrap(chosen, kind, object, &Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadata"))
         }
-        Shape::Table => wrap(chosen, kind, object, &api_machinery::Gvk::new("meta.k8s.io", "v1", "Table")),
+        Shape::Table => wrap(chosen, kind, object, &Gvk::new("meta.k8s.io", "v1", "Table")),
     }
 }
 
-fn wrap(chosen: Chosen, kind: &str, object: Vec<u8>, gvk: &api_machinery::Gvk) -> Bytes {
-    if chosen.media == Media::Protobuf
-        && let Some(frame) = wire::protobuf_frame(kind, gvk, &object)
-    {
-        return frame.into();
+fn wrap(chosen: Chosen, kind: &str, object: Vec<u8>, gvk: &Gvk) -> Bytes {
+    if chosen.media == Media::Protobuf {
+        return match wire::protobuf_frame(kind, gvk, &object) {
+            Ok(frame) => frame.into(),
+            Err(status) => {
+                // The client must hear that it misses something: it lists again and sees the same error there.
+                let error = serde_json::to_vec(&status).unwrap_or_default();
+                wire::protobuf_frame("ERROR", &STATUS, &error).map(Bytes::from).unwrap_or_default()
+            }
+        };
     }
     let mut out = BytesMut::with_capacity(object.len() + 32);
     out.put_slice(b"{\"type\":\"");

@@ -1,34 +1,64 @@
 //! Between JSON, which everything here is made in, and what else goes over the wire.
 
 use api_machinery::{Gvk, Status};
+use api_wire::{protobuf, yaml};
 use serde_json::Value;
 
 /// Compact JSON as YAML text.
 pub fn yaml_of_json(json: &[u8]) -> Result<Vec<u8>, Status> {
-    let value: Value = serde_json::from_slice(json).map_err(|cause| Status::internal(cause.to_string()))?;
-    serde_yaml::to_string(&value).map(String::into_bytes).map_err(|cause| Status::internal(cause.to_string()))
+    let text = yaml::from_json(&value(json)?).map_err(|cause| Status::internal(cause.to_string()))?;
+    Ok(text.into_bytes())
 }
 
 /// A YAML body as JSON.
-pub fn json_of_yaml(yaml: &[u8]) -> Result<Vec<u8>, String> {
-    let value: Value = serde_yaml::from_slice(yaml)
-        .map_err(|cause| format!("error converting YAML to JSON: yaml: {cause}"))?;
+pub fn json_of_yaml(text: &[u8]) -> Result<Vec<u8>, String> {
+    yaml::to_json(text).map_err(|cause| cause.to_string())
+}
+
+/// Compact JSON of a kind as a protobuf body with its envelope.
+pub fn protobuf_of_json(gvk: &Gvk, json: &[u8]) -> Result<Vec<u8>, Status> {
+    protobuf::encode(gvk, &value(json)?).map_err(|cause| unencodable(&cause))
+}
+
+/// A list, item by item, so that no list is ever one big tree. `metadata` is the list's, `write` gives an
+/// item's JSON.
+pub fn protobuf_list<T>(
+    list: &Gvk,
+    metadata: &Value,
+    item: &Gvk,
+    items: &[T],
+    write: impl Fn(&T, &mut Vec<u8>),
+) -> Result<Vec<u8>, Status> {
+    let mut json = Vec::new();
+    let mut encoded = Vec::with_capacity(items.len());
+    for one in items {
+        json.clear();
+        write(one, &mut json);
+        encoded.push(protobuf::encode_bare(item, &value(&json)?).map_err(|cause| unencodable(&cause))?);
+    }
+    protobuf::encode_list(list, metadata, encoded.iter().map(Vec::as_slice)).map_err(|cause| unencodable(&cause))
+}
+
+/// A protobuf body as JSON. `expected` is what it is if it does not say.
+pub fn json_of_protobuf(body: &[u8], expected: &Gvk) -> Result<Vec<u8>, String> {
+    let (_, value) = protobuf::decode(body, Some(expected)).map_err(|cause| cause.to_string())?;
     serde_json::to_vec(&value).map_err(|cause| cause.to_string())
 }
 
-/// Compact JSON of a kind as a protobuf body with its envelope; `None` for kinds that have no protobuf form.
-pub fn protobuf_of_json(_gvk: &Gvk, _json: &[u8]) -> Option<Vec<u8>> {
-    None
+/// One frame of a protobuf watch, length and all.
+pub fn protobuf_frame(kind: &str, gvk: &Gvk, object: &[u8]) -> Result<Vec<u8>, Status> {
+    Ok(protobuf::watch_frame(kind, &protobuf_of_json(gvk, object)?))
 }
 
-/// A protobuf body as JSON.
-pub fn json_of_protobuf(_body: &[u8]) -> Result<Vec<u8>, String> {
-    Err("this kind has no protobuf form".to_owned())
+fn value(json: &[u8]) -> Result<Value, Status> {
+    serde_json::from_slice(json).map_err(|cause| Status::internal(cause.to_string()))
 }
 
-/// One frame of a protobuf watch, length and all; `None` for kinds that have no protobuf form.
-pub fn protobuf_frame(_kind: &str, _gvk: &Gvk, _object: &[u8]) -> Option<Vec<u8>> {
-    None
+/// A stored object that protobuf cannot say; the client can still have it as JSON.
+fn unencodable(cause: &protobuf::ProtobufError) -> Status {
+    Status::not_acceptable(format!(
+        "only the following media types are accepted: application/json, application/yaml ({cause})"
+    ))
 }
 
 /// Two-space indentation that keeps the order of members, which parsing and printing again would not.
