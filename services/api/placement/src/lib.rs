@@ -20,7 +20,7 @@ mod spread;
 mod taints;
 
 pub use model::{NodeInfo, PodInfo, Port, Snapshot};
-pub use place::{Placement, Unschedulable, place};
+pub use place::{Admission, Placement, Unschedulable, admits, place};
 pub use preempt::{Preemption, preempt};
 pub use quantity::{Quantity, QuantityError};
 pub use resources::Resources;

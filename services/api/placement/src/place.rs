@@ -72,6 +72,26 @@ pub fn place(pod: &PodInfo, snapshot: &Snapshot, tie: u64) -> Result<Placement, 
     Ok(Placement { node: ties[at].name.clone(), score: best })
 }
 
+/// What a node says to a pod that belongs on it, whatever else is there: for DaemonSets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// By node selector and affinity.
+    pub selected: bool,
+    /// No taint keeps it from starting; none drives it away.
+    pub may_start: bool,
+    pub may_stay: bool,
+}
+
+pub fn admits(pod: &PodInfo, on: &NodeInfo) -> Admission {
+    let mut driving = on.clone();
+    driving.taints.retain(|taint| taint.effect == "NoExecute");
+    Admission {
+        selected: affinity::matches_node(pod, on),
+        may_start: node::filter(pod, on).is_ok() && taints::filter(pod, on).is_ok(),
+        may_stay: taints::filter(pod, &driving).is_ok(),
+    }
+}
+
 /// What is worked out once per pod.
 pub(crate) struct Rules {
     spread: Spread,

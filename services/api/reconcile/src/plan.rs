@@ -64,6 +64,11 @@ pub enum Action {
         of: Gvr,
         namespace: String,
     },
+    /// Ask how many objects of one resource a namespace has, and tell the reconciler.
+    Count {
+        of: Gvr,
+        namespace: String,
+    },
     /// Sign the certificate request of a CertificateSigningRequest; `object` is the request as last seen.
     Sign {
         object: Document,

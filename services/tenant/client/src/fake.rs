@@ -459,13 +459,17 @@ impl Api for FakeApi {
         if finalizers.is_empty() && !is_namespace && !graceful {
             Self::drop_object(&mut state, of, &at);
         } else {
+            let before = document.clone();
             document.set("metadata.finalizers", finalizers);
             document.set_default("metadata.deletionTimestamp", rfc3339(self.clock.now()));
             document.set("metadata.deletionGracePeriodSeconds", options.grace_period_seconds.unwrap_or(0));
             if is_namespace {
                 document.set("status.phase", "Terminating");
             }
-            self.store(&mut state, of, at, document);
+            // Deleted already: nothing new to tell anybody.
+            if document != before {
+                self.store(&mut state, of, at, document);
+            }
         }
         drop(state);
         self.tell();

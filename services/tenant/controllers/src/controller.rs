@@ -60,6 +60,8 @@ pub enum News {
     Verified { uid: String, exists: bool, waits_for_dependents: bool },
     /// `Action::Purge`: what is left in the namespace, and what stands in the way of deleting it.
     Purged { resource: String, left: usize, finalizers: Vec<String>, error: Option<String> },
+    /// `Action::Count`.
+    Counted { resource: String, count: i64 },
     /// `Action::Sign`: why not.
     SignFailed { message: String },
 }

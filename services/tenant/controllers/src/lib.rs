@@ -24,6 +24,7 @@ mod certificates;
 mod cluster;
 mod endpoints;
 mod nodes;
+mod policies;
 mod workloads;
 
 pub use catalog::{Catalog, Resource, ResourceId};
@@ -38,6 +39,14 @@ fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
         Box::new(workloads::deployment::Deployments::default()),
         Box::new(workloads::replicas::ReplicaSets::new()),
         Box::new(workloads::replicas::ReplicaSets::old()),
+        Box::new(workloads::daemon::DaemonSets),
+        Box::new(workloads::stateful::StatefulSets),
+        Box::new(workloads::job::Jobs::default()),
+        Box::new(workloads::cron::CronJobs),
+        Box::new(workloads::ttl::FinishedJobs),
+        Box::new(policies::budgets::Budgets),
+        Box::new(policies::quotas::Quotas::default()),
+        Box::new(policies::roles::AggregatedRoles),
         Box::new(endpoints::slices::Slices::default()),
         Box::new(endpoints::legacy::LegacyEndpoints::default()),
         Box::new(cluster::namespaces::Namespaces::default()),

@@ -153,6 +153,12 @@ impl Hands {
                 let news = self.purge(&of, &namespace).await;
                 self.done.news.push(news);
             }
+            Action::Count { of, namespace } => {
+                let options = ListOptions { namespace: Some(namespace), ..ListOptions::default() };
+                let count = self.api.list(&of, options).await?.items.len();
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.done.news.push(News::Counted { resource: of.group_resource(), count });
+            }
             Action::Sign { object, profile } => self.sign(object, profile).await?,
         }
         Ok(())

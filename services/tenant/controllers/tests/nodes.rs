@@ -20,8 +20,11 @@ fn node(cluster: &Cluster, name: &str) {
     renew(cluster, name);
 }
 fn renew(cluster: &Cluster, name: &str) {
-    cluster.api.put(&LEASES, json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": {"holderIdentity": name}}));
+    cluster.api.put(
+        &LEASES,
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": {"holderIdentity": name}}),
+    );
 }
 async fn ready(cluster: &Cluster, name: &str) {
     let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-30T22:00:00Z"}]}});
@@ -49,7 +52,10 @@ fn ready_of(cluster: &Cluster, name: &str) -> String {
 fn taints(cluster: &Cluster, name: &str) -> Vec<String> {
     let node = cluster.api.read(&NODES, "", name).unwrap();
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    taints.iter().map(|one| format!("{}:{}", one["key"].as_str().unwrap(), one["effect"].as_str().unwrap())).collect()
+    taints
+        .iter()
+        .map(|one| format!("{}:{}", one["key"].as_str().unwrap(), one["effect"].as_str().unwrap()))
+        .collect()
 }
 fn is_deleting(cluster: &Cluster, pod: &str) -> bool {
     let pod = cluster.read(&PODS, pod);
@@ -68,9 +74,14 @@ async fn a_silent_node_is_reported_and_its_pods_move_after_their_time() {
     pass(&cluster, 20, &["n1", "n2"]).await;
     assert_eq!(ready_of(&cluster, "n3"), "Unknown");
     assert_eq!(ready_of(&cluster, "n1"), "True");
-    let unreachable = ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"];
+    let unreachable =
+        ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"];
     assert_eq!(taints(&cluster, "n3"), unreachable);
-    assert_eq!(cluster.read(&PODS, "soon")["status"]["conditions"][0]["status"], "False", "it leaves the endpoints");
+    assert_eq!(
+        cluster.read(&PODS, "soon")["status"]["conditions"][0]["status"],
+        "False",
+        "it leaves the endpoints"
+    );
     assert!(!is_deleting(&cluster, "soon"));
     pass(&cluster, 120, &["n1", "n2"]).await;
     assert!(is_deleting(&cluster, "soon"));
@@ -100,7 +111,12 @@ async fn a_new_leader_gives_everyone_a_fresh_grace() {
     cluster.stop.cancel();
     cluster.stop = Default::default();
     let shared: tenant_client::SharedApi = Arc::new(cluster.api.clone());
-    tokio::spawn(tenant_controllers::Controllers::run(move |_| shared.clone(), cluster.clock.clone(), config(), cluster.stop.clone()));
+    tokio::spawn(tenant_controllers::Controllers::run(
+        move |_| shared.clone(),
+        cluster.clock.clone(),
+        config(),
+        cluster.stop.clone(),
+    ));
     pass(&cluster, 30, &["n1", "n2"]).await;
     assert_eq!(ready_of(&cluster, "n3"), "True", "60 s silent, but 30 s to this leader");
     pass(&cluster, 20, &["n1", "n2"]).await;
@@ -115,7 +131,8 @@ async fn every_node_gets_addresses_of_its_own() {
     }
     let ranges = || {
         let nodes = cluster.api.all(&NODES).into_iter();
-        let mut ranges: Vec<String> = nodes.filter_map(|node| Some(node["spec"]["podCIDR"].as_str()?.to_owned())).collect();
+        let mut ranges: Vec<String> =
+            nodes.filter_map(|node| Some(node["spec"]["podCIDR"].as_str()?.to_owned())).collect();
         ranges.sort();
         ranges.dedup();
         ranges
@@ -148,12 +165,16 @@ impl Signer for Stamp {
 }
 
 fn request(cluster: &Cluster, name: &str, signer: &str, user: &str, groups: &[&str], pem: &str, usage: &str) {
-    cluster.api.put(&REQUESTS, json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+    cluster.api.put(
+        &REQUESTS,
+        json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
         "metadata": {"name": name}, "spec": {"request": BASE64.encode(pem), "signerName": signer,
-            "username": user, "groups": groups, "usages": ["digital signature", usage]}}));
+            "username": user, "groups": groups, "usages": ["digital signature", usage]}}),
+    );
 }
 fn pem(sans: &[&str]) -> String {
-    let mut params = rcgen::CertificateParams::new(sans.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()).unwrap();
+    let mut params =
+        rcgen::CertificateParams::new(sans.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:n1");
     params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
@@ -168,9 +189,25 @@ async fn nodes_get_their_certificates_and_old_requests_go() {
     let read = |name: &str| cluster.api.read(&REQUESTS, "", name).unwrap_or_default()["status"].clone();
     let client = "kubernetes.io/kube-apiserver-client-kubelet";
     let serving = "kubernetes.io/kubelet-serving";
-    request(&cluster, "boot", client, "system:bootstrap:abcdef", &["system:bootstrappers"], &pem(&[]), "client auth");
+    request(
+        &cluster,
+        "boot",
+        client,
+        "system:bootstrap:abcdef",
+        &["system:bootstrappers"],
+        &pem(&[]),
+        "client auth",
+    );
     request(&cluster, "eve", client, "eve", &[], &pem(&[]), "client auth");
-    request(&cluster, "serve", serving, "system:node:n1", &["system:nodes"], &pem(&["n1", "10.0.0.1"]), "server auth");
+    request(
+        &cluster,
+        "serve",
+        serving,
+        "system:node:n1",
+        &["system:nodes"],
+        &pem(&["n1", "10.0.0.1"]),
+        "server auth",
+    );
     until("signed", || {
         let certificate = read("boot")["certificate"].as_str().map(|text| BASE64.decode(text).unwrap());
         certificate == Some(format!("signed for {client} with digital signature+client auth").into_bytes())
@@ -203,10 +240,15 @@ async fn cluster_info_is_signed_by_each_token_until_it_expires() {
     let at = base_clock::rfc3339(cluster.clock.now() + Duration::from_secs(600));
     let data = json!({"token-id": BASE64.encode("abcdef"), "token-secret": BASE64.encode("0123456789abcdef"),
         "usage-bootstrap-signing": BASE64.encode("true"), "expiration": BASE64.encode(at)});
-    cluster.api.put(&SECRETS, json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-        "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"}, "data": data}));
-    let info = || cluster.api.read(&CONFIG_MAPS, "kube-public", "cluster-info").unwrap_or_default()["data"].clone();
-    until("signed", || info()["jws-kubeconfig-abcdef"].as_str().is_some_and(|text| text.contains(".."))).await;
+    cluster.api.put(
+        &SECRETS,
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"}, "data": data}),
+    );
+    let info =
+        || cluster.api.read(&CONFIG_MAPS, "kube-public", "cluster-info").unwrap_or_default()["data"].clone();
+    until("signed", || info()["jws-kubeconfig-abcdef"].as_str().is_some_and(|text| text.contains("..")))
+        .await;
     tokio::time::sleep(Duration::from_secs(620)).await;
     assert!(info()["jws-kubeconfig-abcdef"].is_null());
     assert!(info()["kubeconfig"].is_string());

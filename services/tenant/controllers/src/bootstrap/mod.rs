@@ -49,7 +49,12 @@ fn read(secret: &Object) -> Option<Token> {
         Some(at) => Some(at.parse().unwrap_or(Timestamp::UNIX_EPOCH)),
         None => None,
     };
-    Some(Token { id, secret: text("token-secret")?, signs: text("usage-bootstrap-signing")? == "true", expires })
+    Some(Token {
+        id,
+        secret: text("token-secret")?,
+        signs: text("usage-bootstrap-signing")? == "true",
+        expires,
+    })
 }
 
 fn left(token: &Token, now: Timestamp) -> Option<Duration> {
@@ -109,11 +114,16 @@ impl Controller for ClusterInfoSigner {
                 Document::from_value(value).unwrap_or_default()
             }
         };
-        let Some(kubeconfig) = document.get_str("data.kubeconfig").map(str::to_owned) else { return Plan::nothing() };
+        let Some(kubeconfig) = document.get_str("data.kubeconfig").map(str::to_owned) else {
+            return Plan::nothing();
+        };
         let mut plan = Plan::nothing();
         let before = document.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
-        let mut data: Map<String, Value> =
-            before.iter().filter(|(name, _)| !name.starts_with(SIGNATURE)).map(|(n, v)| (n.clone(), v.clone())).collect();
+        let mut data: Map<String, Value> = before
+            .iter()
+            .filter(|(name, _)| !name.starts_with(SIGNATURE))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect();
         for secret in world.within(res::SECRETS, "kube-system") {
             let Some(token) = read(secret).filter(|token| token.signs) else { continue };
             if is_expired(&token, now.wall) {
@@ -122,7 +132,10 @@ impl Controller for ClusterInfoSigner {
             if let Some(left) = left(&token, now.wall) {
                 plan.again(left);
             }
-            data.insert(format!("{SIGNATURE}{}", token.id), json!(sign(&kubeconfig, &token.id, &token.secret)));
+            data.insert(
+                format!("{SIGNATURE}{}", token.id),
+                json!(sign(&kubeconfig, &token.id, &token.secret)),
+            );
         }
         let of = resource.gvr.clone();
         if known.is_none() {

@@ -62,7 +62,9 @@ impl Controller for Certificates {
         let Some(document) = convert::document(resource, object) else { return Plan::nothing() };
         let conditions = document.get_array("status.conditions").to_vec();
         let has = |kind: &str| convert::condition(&conditions, kind).is_some();
-        let done = has("Denied") || has("Failed") || document.get_str("status.certificate").is_some_and(|c| !c.is_empty());
+        let done = has("Denied")
+            || has("Failed")
+            || document.get_str("status.certificate").is_some_and(|c| !c.is_empty());
         let since = conditions.iter().filter_map(|one| convert::time(one.get("lastUpdateTime"))).max();
         let since = since.unwrap_or(object.header.created);
         let keep = if done || has("Approved") { KEEP_DONE } else { KEEP_PENDING };
@@ -81,21 +83,28 @@ impl Controller for Certificates {
             object: document,
         };
         if !has("Approved") {
-            let node = |name: &str| world.get(res::NODES, "", name).and_then(|node| node.field("status.addresses"));
+            let node =
+                |name: &str| world.get(res::NODES, "", name).and_then(|node| node.field("status.addresses"));
             if let Opinion::Approve(message) = policy::judge(&document, node) {
-                plan.push(update("approval", with_condition(document, "Approved", "AutoApproved", message, now.wall)));
+                plan.push(update(
+                    "approval",
+                    with_condition(document, "Approved", "AutoApproved", message, now.wall),
+                ));
             }
             return plan;
         }
         let signer = document.get_str("spec.signerName").unwrap_or_default();
-        let Some(profile) = [KUBELET_CLIENT, KUBELET_SERVING, CLIENT, LEGACY].into_iter().find(|one| *one == signer) else {
+        let Some(profile) =
+            [KUBELET_CLIENT, KUBELET_SERVING, CLIENT, LEGACY].into_iter().find(|one| *one == signer)
+        else {
             return plan;
         };
         let refused = self.unsignable.get(key).cloned().or_else(|| policy::unfit(&document));
         plan.push(match refused {
-            Some(message) => {
-                update("status", with_condition(document, "Failed", "SignerValidationFailure", &message, now.wall))
-            }
+            Some(message) => update(
+                "status",
+                with_condition(document, "Failed", "SignerValidationFailure", &message, now.wall),
+            ),
             None => Action::Sign { object: document, profile },
         });
         plan
@@ -108,7 +117,13 @@ impl Controller for Certificates {
     }
 }
 
-fn with_condition(mut document: Document, kind: &str, reason: &str, message: &str, now: Timestamp) -> Document {
+fn with_condition(
+    mut document: Document,
+    kind: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Document {
     let mut conditions = document.get_array("status.conditions").to_vec();
     conditions.push(json!({
         "type": kind, "status": "True", "reason": reason, "message": message,

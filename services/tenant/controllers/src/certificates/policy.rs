@@ -50,8 +50,9 @@ pub(super) fn judge(request: &Document, addresses_of: impl Fn(&str) -> Option<Va
             Opinion::Approve("Auto approving self kubelet client certificate after SubjectAccessReview.")
         }
         KUBELET_CLIENT => {
-            let bootstrapper =
-                groups.iter().any(|group| *group == BOOTSTRAPPERS || group.starts_with("system:bootstrappers:"));
+            let bootstrapper = groups
+                .iter()
+                .any(|group| *group == BOOTSTRAPPERS || group.starts_with("system:bootstrappers:"));
             if bootstrapper {
                 Opinion::Approve("Auto approving kubelet client certificate after SubjectAccessReview.")
             } else {
@@ -62,7 +63,9 @@ pub(super) fn judge(request: &Document, addresses_of: impl Fn(&str) -> Option<Va
             let name = asked.name.strip_prefix(NODE_PREFIX).unwrap_or_default();
             let Some(addresses) = addresses_of(name) else { return Opinion::None };
             if owns(name, &addresses, &asked) {
-                Opinion::Approve("Auto approving kubelet serving certificate for the node's own names and addresses.")
+                Opinion::Approve(
+                    "Auto approving kubelet serving certificate for the node's own names and addresses.",
+                )
             } else {
                 Opinion::None
             }
@@ -81,7 +84,8 @@ pub(super) fn unfit(request: &Document) -> Option<String> {
         return Some("spec.request is not a certificate request".to_owned());
     };
     let usages: BTreeSet<&str> = request.get_array("spec.usages").iter().filter_map(Value::as_str).collect();
-    let (needed, sans) = if signer == KUBELET_SERVING { ("server auth", true) } else { ("client auth", false) };
+    let (needed, sans) =
+        if signer == KUBELET_SERVING { ("server auth", true) } else { ("client auth", false) };
     let mut wanted = BTreeSet::from([needed, "digital signature"]);
     let plain = usages == wanted;
     wanted.insert("key encipherment");
@@ -123,7 +127,10 @@ fn read(request: &Document) -> Option<Asked> {
     let subject = &parsed.certification_request_info.subject;
     let mut asked = Asked {
         name: subject.iter_common_name().next()?.as_str().ok()?.to_owned(),
-        organisations: subject.iter_organization().filter_map(|one| one.as_str().ok().map(str::to_owned)).collect(),
+        organisations: subject
+            .iter_organization()
+            .filter_map(|one| one.as_str().ok().map(str::to_owned))
+            .collect(),
         ..Asked::default()
     };
     for extension in parsed.requested_extensions().into_iter().flatten() {
@@ -153,8 +160,16 @@ mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
     use serde_json::json;
 
-    fn request(signer: &str, user: &str, groups: &[&str], (name, organisation): (&str, &str), sans: &[&str], usage: &str) -> Document {
-        let mut params = CertificateParams::new(sans.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()).unwrap();
+    fn request(
+        signer: &str,
+        user: &str,
+        groups: &[&str],
+        (name, organisation): (&str, &str),
+        sans: &[&str],
+        usage: &str,
+    ) -> Document {
+        let mut params =
+            CertificateParams::new(sans.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.distinguished_name.push(DnType::OrganizationName, organisation);
@@ -180,7 +195,15 @@ mod tests {
             (KUBELET_CLIENT, "system:node:n2", nodes, node, &[], client, false),
             (KUBELET_CLIENT, "eve", &["system:authenticated"], node, &[], client, false),
             (KUBELET_CLIENT, "system:node:n1", &[], node, &[], client, false),
-            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, ("system:node:n1", "system:masters"), &[], client, false),
+            (
+                KUBELET_CLIENT,
+                "system:bootstrap:abcdef",
+                token,
+                ("system:node:n1", "system:masters"),
+                &[],
+                client,
+                false,
+            ),
             (KUBELET_CLIENT, "system:bootstrap:abcdef", token, ("admin", "system:nodes"), &[], client, false),
             (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &["n1"], client, false),
             (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[], server, false),
@@ -192,7 +215,8 @@ mod tests {
             (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1"], client, false),
             (CLIENT, "system:node:n1", nodes, node, &[], client, false),
         ] {
-            let addresses = json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n1"}]);
+            let addresses =
+                json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n1"}]);
             let request = request(signer, user, groups, subject, sans, usage);
             let got = judge(&request, |name| (name == "n1").then(|| addresses.clone()));
             assert_eq!(got != Opinion::None, wanted, "{signer} {user} {subject:?} {sans:?} {usage}");
@@ -202,7 +226,9 @@ mod tests {
     #[test]
     fn garbage_is_nobodys_request() {
         for text in ["", "!!", "LS0tLS1CRUdJTi"] {
-            let request = Document::from_value(json!({"spec": {"request": text, "signerName": KUBELET_CLIENT}})).unwrap();
+            let request =
+                Document::from_value(json!({"spec": {"request": text, "signerName": KUBELET_CLIENT}}))
+                    .unwrap();
             assert_eq!(judge(&request, |_| None), Opinion::None);
             assert!(unfit(&request).is_some());
         }

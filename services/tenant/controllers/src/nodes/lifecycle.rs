@@ -53,7 +53,9 @@ impl Controller for NodeLifecycle {
         let name = &*change.object.header.name;
         match change.of {
             res::LEASES => {
-                if change.object.header.namespace.as_deref() != Some("kube-node-lease") || change.kind == ChangeKind::Gone {
+                if change.object.header.namespace.as_deref() != Some("kube-node-lease")
+                    || change.kind == ChangeKind::Gone
+                {
                     return;
                 }
                 // The usual renewal ends here: no plan, no wake-up.
@@ -84,18 +86,27 @@ impl Controller for NodeLifecycle {
 
     fn plan(&mut self, world: &World, key: &Key, now: Now) -> Plan {
         let Some(object) = world.at(key) else { return Plan::nothing() };
-        let Some(document) = convert::document(world.catalog().get(res::NODES), object) else { return Plan::nothing() };
+        let Some(document) = convert::document(world.catalog().get(res::NODES), object) else {
+            return Plan::nothing();
+        };
         let mut node = document.into_value();
         let mut plan = Plan::nothing();
-        let heard = *self.heard.entry(key.name.clone()).or_insert(Heard { at: now.mono, driving_since: None });
+        let heard =
+            *self.heard.entry(key.name.clone()).or_insert(Heard { at: now.mono, driving_since: None });
         let silent_for = now.mono.saturating_sub(heard.at);
         let is_silent = silent_for >= GRACE;
         let may_evict = !self.most_are_silent(world, now);
         if is_silent {
             if let Some(status) = unknown(&mut node, now.wall) {
                 plan.push(patch(world, object, Some("status"), json!({"status": status})));
-                let text = EventText::normal("NodeNotReady", format!("Node {} status is now: NodeNotReady", key.name));
-                plan.push(Action::Event(convert::regarding(&world.catalog().get(res::NODES).gvk, object), text));
+                let text = EventText::normal(
+                    "NodeNotReady",
+                    format!("Node {} status is now: NodeNotReady", key.name),
+                );
+                plan.push(Action::Event(
+                    convert::regarding(&world.catalog().get(res::NODES).gvk, object),
+                    text,
+                ));
                 plan.actions.extend(world.pods_on(&key.name).filter_map(|pod| unready(world, pod, now.wall)));
             }
             plan.again(LOOK_AGAIN);

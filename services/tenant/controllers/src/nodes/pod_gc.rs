@@ -71,6 +71,11 @@ impl Controller for PodCollector {
             None if pod.header.deleting_since.is_none() => return plan,
             None => {}
         }
+        // Asked for already: it waits for its finalizers.
+        let ended = pod.field("metadata.deletionGracePeriodSeconds").is_some_and(|seconds| seconds == 0);
+        if ended && PodView::of(pod).is_over() {
+            return plan;
+        }
         // Whoever waits for the pod's end (a Job) must see that it did not succeed.
         if !PodView::of(pod).is_over() {
             plan.push(Action::Patch {

@@ -63,7 +63,10 @@ impl Controller for PodRanges {
         let taken: HashSet<String> = world.all(res::NODES).filter_map(|node| range_of(node)).collect();
         let free = (0..self.blocks).map(|at| self.block(at)).find(|block| !taken.contains(block));
         let Some(block) = free else {
-            let text = EventText::normal("CIDRNotAvailable", format!("Node {} status is now: CIDRNotAvailable", key.name));
+            let text = EventText::normal(
+                "CIDRNotAvailable",
+                format!("Node {} status is now: CIDRNotAvailable", key.name),
+            );
             let about = convert::regarding(&world.catalog().get(res::NODES).gvk, node);
             let mut plan = Plan::of(vec![Action::Event(about, text)]);
             plan.again(std::time::Duration::from_secs(60));
@@ -89,7 +92,10 @@ mod tests {
     fn blocks_lie_side_by_side_in_the_range() {
         let ranges = PodRanges::new((Ipv4Addr::new(10, 244, 0, 0), 16), 24);
         assert_eq!(ranges.blocks, 256);
-        assert_eq!((ranges.block(0), ranges.block(255)), ("10.244.0.0/24".to_owned(), "10.244.255.0/24".to_owned()));
+        assert_eq!(
+            (ranges.block(0), ranges.block(255)),
+            ("10.244.0.0/24".to_owned(), "10.244.255.0/24".to_owned())
+        );
         assert_eq!(PodRanges::new((Ipv4Addr::new(10, 0, 0, 0), 24), 16).blocks, 0);
     }
 }

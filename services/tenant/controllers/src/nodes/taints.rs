@@ -40,7 +40,8 @@ pub(super) fn wanted(node: &Value, may_evict: bool, now: Timestamp) -> Vec<Value
     let known = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let mut taints = Vec::new();
     for taint in &known {
-        let (key, effect) = (taint["key"].as_str().unwrap_or_default(), taint["effect"].as_str().unwrap_or_default());
+        let (key, effect) =
+            (taint["key"].as_str().unwrap_or_default(), taint["effect"].as_str().unwrap_or_default());
         let managed = key == UNSCHEDULABLE && effect == "NoSchedule"
             || BY_CONDITION.iter().any(|(kind, _, name)| {
                 *name == key && (effect == "NoSchedule" || (effect == "NoExecute" && *kind == "Ready"))
@@ -91,7 +92,8 @@ fn tolerates(toleration: &Value, taint: &Value) -> bool {
     if key.is_empty() {
         return operator == "Exists";
     }
-    taint["key"] == key && (operator == "Exists" || taint["value"].as_str().unwrap_or_default() == text("value"))
+    taint["key"] == key
+        && (operator == "Exists" || taint["value"].as_str().unwrap_or_default() == text("value"))
 }
 
 #[cfg(test)]
@@ -114,12 +116,18 @@ mod tests {
             ("True", json!({"taints": [own]}), true, "gpu:Schedule"),
             ("False", json!({"taints": [own]}), true, "gpu:Schedule not-ready:Schedule not-ready:Execute"),
             ("Unknown", json!({}), true, "unreachable:Schedule unreachable:Execute"),
-            ("Unknown", json!({"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}), false, "unreachable:Schedule"),
+            (
+                "Unknown",
+                json!({"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}),
+                false,
+                "unreachable:Schedule",
+            ),
             ("True", json!({"unschedulable": true}), true, "unschedulable:Schedule"),
             ("True", json!({"taints": [registered]}), true, ""),
             ("", json!({"taints": [registered]}), true, "not-ready:Schedule"),
         ] {
-            let conditions = if ready.is_empty() { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
+            let conditions =
+                if ready.is_empty() { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
             let node = json!({"spec": spec, "status": {"conditions": conditions}});
             assert_eq!(short(wanted(&node, may_evict, now)), wanted_taints, "{node}");
         }
@@ -127,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_pod_bears_a_taint_as_long_as_it_says() {
-        let taints = [json!({"key": NOT_READY, "effect": "NoExecute"}), json!({"key": "x", "effect": "NoSchedule"})];
+        let taints =
+            [json!({"key": NOT_READY, "effect": "NoExecute"}), json!({"key": "x", "effect": "NoSchedule"})];
         let bearing = |seconds: Value| json!({"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
         for (tolerations, wanted) in [
             (vec![], Some(0)),
