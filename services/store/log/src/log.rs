@@ -234,6 +234,11 @@ impl Log {
         Ok(found.and_then(|group| group.slot(index)).map(|slot| Position { term: slot.term, index }))
     }
 
+    /// Bytes that the body of one record may have at most.
+    pub fn record_limit(&self) -> usize {
+        self.shared.config.segment_bytes as usize / 2
+    }
+
     /// Whether writes that grow are welcome. When not, the disk is full and only the reserve is left:
     /// deletes are fine. Turns back by itself when there is room.
     pub fn accepting(&self) -> bool {
@@ -260,7 +265,7 @@ impl Log {
     }
 
     fn check(&self, index: &Index, group: GroupId, changes: &[Change]) -> Result<(), LogError> {
-        let limit = self.shared.config.segment_bytes as usize / 2;
+        let limit = self.record_limit();
         let mut state = index.group(group)?.map(|group| group.state()).unwrap_or_default();
         let mut first = index.groups.get(&group).map_or(0, |group| group.first);
         for change in changes {

@@ -46,6 +46,9 @@ impl Ring {
             self.complete_after = first.revision;
             self.events.pop_front();
         }
+        if self.events.capacity() > 64 && self.events.len() < self.events.capacity() / 4 {
+            self.events.shrink_to(self.events.len() * 2);
+        }
     }
 
     /// Events with `revision > after`, oldest first, at most `limit`; `None` when some are gone already.

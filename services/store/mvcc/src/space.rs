@@ -212,6 +212,16 @@ impl Space {
             .collect()
     }
 
+    /// Lets go of history that is too old at `now_ms`. Writes do so for their own collection; this is for
+    /// those that have gone quiet.
+    pub fn forget_history(&self, now_ms: i64) {
+        let oldest_ms = now_ms.saturating_sub(self.limits.history_ms);
+        let mut state = self.state.write();
+        for collection in state.collections.values_mut() {
+            collection.ring.trim(self.limits.ring_bytes, oldest_ms);
+        }
+    }
+
     /// Ends all watches and refuses new ones; the group is being closed.
     pub fn close(&self) {
         let mut state = self.state.write();

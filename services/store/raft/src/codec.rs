@@ -194,3 +194,90 @@ fn read_membership(from: &mut Reader<'_>) -> Result<Membership, DecodeError> {
     }
     Membership::new(configs, nodes).map_err(|_| from.invalid("membership"))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use store_mvcc::{Expect, Key, Op, Value};
+
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::message::{Request, Response};
+
+    fn command(bytes: usize) -> Command {
+        let value = Value { body: "body ".repeat(bytes / 5).into(), stamp: "stamp".into() };
+        let key = Key::new("pods", "default/web");
+        let op = Op::Put { key, value, expect: Expect::Absent, expires_at_ms: Some(7), shared: true };
+        Command { ops: vec![op], fence: None, at_ms: -1 }
+    }
+
+    fn membership() -> Membership {
+        let seat = Seat { cell: CellId::from_uuid(uuid::Uuid::from_u128(77)) };
+        let nodes = BTreeMap::from([(1, seat), (2, seat), (9, seat)]);
+        Membership::new(vec![BTreeSet::from([1]), BTreeSet::from([1, 2])], nodes).expect("a membership")
+    }
+
+    #[test]
+    fn entries_come_back_as_they_were() {
+        let at = Position { term: 3, index: 9 };
+        let payloads = [
+            Payload::Blank,
+            normal(Command::default()),
+            normal(command(100)),
+            normal(command(300_000)),
+            Payload::Membership(membership()),
+            Payload::Membership(Membership::default()),
+        ];
+        for payload in payloads {
+            let body = encode_payload(&payload);
+            let entry = decode_entry(at, &body).expect("what was encoded");
+            assert_eq!(position(&entry.log_id), at);
+            match (&entry.payload, &payload) {
+                (Payload::Normal(found), Payload::Normal(given)) => {
+                    assert_eq!(found.command, given.command);
+                    assert!(body.len() < 40_000, "a long command is packed: {} bytes", body.len());
+                }
+                (Payload::Membership(found), Payload::Membership(given)) => assert_eq!(found, given),
+                (Payload::Blank, Payload::Blank) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_of_its_tenant_and_whole_or_refused() {
+        let tenants = [1, 2].map(|number| base_ids::TenantId::from_uuid(uuid::Uuid::from_u128(number)));
+        for image in [vec![7; 100], vec![7; 2 << 20]] {
+            let applied = Position { term: 2, index: 40 };
+            let membership = StoredMembership::new(Some(log_id(applied)), membership());
+            let checkpoint = Checkpoint { applied, membership: membership.clone(), image: image.clone() };
+            let bytes = checkpoint.encode(tenants[0]);
+            let found = Checkpoint::decode(tenants[0], &bytes).expect("what was encoded");
+            assert_eq!((found.applied, found.membership, found.image), (applied, membership, image));
+            assert!(Checkpoint::decode(tenants[1], &bytes).is_err(), "another cluster's");
+            for place in [0, 9, 13, 30, bytes.len() / 2, bytes.len() - 1] {
+                let mut bad = bytes.clone();
+                bad[place] ^= 1;
+                assert!(Checkpoint::decode(tenants[0], &bad).is_err(), "byte {place}");
+                assert!(Checkpoint::decode(tenants[0], &bytes[..place]).is_err(), "cut at {place}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let at = Position { term: 1, index: 1 };
+            for kind in 0..9u8 {
+                let mut bytes = bytes.clone();
+                bytes.insert(0, kind);
+                let _ = decode_entry(at, &bytes);
+                bytes.insert(0, 1);
+                let _ = Request::decode(&bytes);
+                let _ = Response::decode(&bytes);
+                let _ = decode_vote(&bytes);
+                let _ = read_stored_membership(&mut Reader::new(&bytes));
+            }
+        }
+    }
+}

@@ -22,6 +22,9 @@ pub enum WriteError {
     /// The disk is full. Nothing happened; deletes and reads go on.
     #[error("no space left for the log")]
     NoSpace,
+    /// More than one entry of the log can hold; nothing happened.
+    #[error("a command of {length} bytes is over the limit of {limit}")]
+    TooLarge { length: usize, limit: usize },
     /// The group was closed or deleted here.
     #[error("the group is closed")]
     Closed,

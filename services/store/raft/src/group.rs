@@ -78,11 +78,13 @@ impl Group {
         }
     }
 
-    /// Deletes entries whose time was up at `now_ms`, some at a time; says how many went.
+    /// Deletes entries whose time was up at `now_ms`, some at a time; says how many went. Also lets go of
+    /// history that is too old by then.
     ///
     /// The cell calls it now and then for groups that it leads. An entry that somebody renewed in the
     /// meantime stays, and its neighbours are tried again in the next round.
     pub async fn delete_expired(&self, now_ms: i64) -> Result<usize, WriteError> {
+        self.space().forget_history(now_ms);
         let Some(term) = *self.leadership().borrow() else { return Ok(0) };
         let expired = self.space().expired(now_ms, EXPIRED_PER_ROUND);
         if expired.is_empty() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base_ids::{CellId, TenantId};
+use bytes::Bytes;
 use openraft::SnapshotPolicy;
 use parking_lot::Mutex;
 use store_log::{Change, Failure, Files, Log, LogConfig, OsFiles, Position, Record, Stats, Urgency};
@@ -15,7 +16,9 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::checkpoint::Checkpoints;
 use crate::member::{MAX_UNITS, Member};
+use crate::message::Request;
 use crate::replica::{Replica, group_of, tenant_of};
+use crate::transport::Transport;
 use crate::types::{Membership, Payload, Proposal, Seat, Vote};
 use crate::{Group, HostError, WriteError, codec, note};
 
@@ -31,6 +34,8 @@ pub struct HostConfig {
     pub rest_after: Duration,
     /// A group that wrote so much has its Raft closed and opened again, since its rings have grown by then.
     pub rest_after_writes: u64,
+    /// How other cells are reached; without one, groups have no replicas elsewhere.
+    pub transport: Option<Arc<dyn Transport>>,
 }
 
 impl HostConfig {
@@ -41,6 +46,7 @@ impl HostConfig {
             log: LogConfig::default(),
             rest_after: Duration::from_secs(2),
             rest_after_writes: 100_000,
+            transport: None,
         }
     }
 }
@@ -180,7 +186,7 @@ impl Host {
         }
         changes.push(Change::Note { slot: note::IDENTITY, value: note::encode_identity(FIRST_REPLICA) });
         self.log.commit(replica.group, changes).await?;
-        Ok(Arc::new(Member::new(replica, self.raft_config.clone(), self.in_flight.clone())?))
+        self.member(replica)
     }
 
     /// The group of a tenant that has a replica here. The same one for everybody who asks.
@@ -206,7 +212,25 @@ impl Host {
         let (limits, log, checkpoints) = (self.config.limits, self.log.clone(), self.checkpoints.clone());
         let loaded = tokio::task::spawn_blocking(move || Replica::load(tenant, limits, log, checkpoints));
         let replica = loaded.await.map_err(|_| HostError::Closed)??;
-        Ok(Arc::new(Member::new(replica, self.raft_config.clone(), self.in_flight.clone())?))
+        self.member(replica)
+    }
+
+    fn member(&self, replica: Replica) -> Result<Arc<Member>, HostError> {
+        let (raft_config, transport) = (self.raft_config.clone(), self.config.transport.clone());
+        Ok(Arc::new(Member::new(replica, raft_config, transport, self.in_flight.clone())?))
+    }
+
+    /// Answers a message that another cell's transport sent for `tenant`. The transport must have made sure
+    /// that it is a cell with a replica of that tenant.
+    pub async fn receive(&self, tenant: TenantId, message: &[u8]) -> Result<Bytes, HostError> {
+        let request = Request::decode(message).map_err(|error| HostError::Consensus {
+            tenant,
+            reason: format!("a message that is none: {error}"),
+        })?;
+        self.open_group(tenant).await?;
+        let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
+        let member = member.ok_or(HostError::Unknown(tenant))?;
+        Ok(member.receive(request).await.encode())
     }
 
     /// Removes a tenant's replica and everything on disk of it.
@@ -269,6 +293,19 @@ impl Host {
         if tokio::task::spawn_blocking(move || log.close()).await.is_err() {
             tracing::error!("the log did not close cleanly");
         }
+    }
+
+    /// Makes room for replica `id` of a group whose leader is elsewhere and will send its state.
+    #[cfg(test)]
+    pub(crate) async fn join(&self, tenant: TenantId, id: u64) -> Result<(), HostError> {
+        let change = Change::Note { slot: note::IDENTITY, value: note::encode_identity(id) };
+        Ok(self.log.commit(group_of(tenant), vec![change]).await?)
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn raft(&self, tenant: TenantId) -> Result<crate::member::Raft, WriteError> {
+        let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
+        member.ok_or(WriteError::Closed)?.raft().await
     }
 
     fn forget(&self, tenant: TenantId, place: &Place) {

@@ -7,8 +7,10 @@
 //! `checkpoint`). State is kept in `replica` whether or not Raft is open (`member`), so that a tenant that
 //! writes nothing costs its objects and little else.
 //!
-//! Not here: what the bytes mean, which tenants live on which cell, and (yet) a transport between cells:
-//! groups have one replica.
+//! Between cells there is a seam ([`Transport`], [`Host::receive`]).
+//!
+//! Not here: what the bytes mean, which tenants live on which cell, and (yet) changing a group's membership
+//! or elections among peers: groups have one replica.
 
 mod checkpoint;
 mod codec;
@@ -16,12 +18,17 @@ mod error;
 mod group;
 mod host;
 mod member;
+mod message;
 mod network;
 mod note;
 mod replica;
+#[cfg(test)]
+mod replication;
 mod storage;
+mod transport;
 mod types;
 
 pub use error::{HostError, WriteError};
 pub use group::Group;
 pub use host::{Host, HostConfig};
+pub use transport::{Transport, TransportError};

@@ -16,9 +16,12 @@ use parking_lot::RwLock;
 use store_mvcc::{Applied, Command, Op, Revision, Space, Term};
 use tokio::sync::{Mutex, Semaphore, watch};
 
+use crate::checkpoint::Checkpoint;
+use crate::message::{Request, Response};
 use crate::network::Network;
 use crate::replica::Replica;
 use crate::storage::{self, LogStore, Machine};
+use crate::transport::Transport;
 use crate::types::{Proposal, Types};
 use crate::{HostError, WriteError, codec};
 
@@ -27,11 +30,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// When asking again makes sense after an answer that says nothing.
 const RETRY_AFTER_MS: u64 = 1000;
 
-type Raft = openraft::Raft<Types, Machine>;
+pub(crate) type Raft = openraft::Raft<Types, Machine>;
 
 pub(crate) struct Member {
     replica: Arc<Replica>,
     raft_config: Arc<openraft::Config>,
+    transport: Option<Arc<dyn Transport>>,
     /// Bytes of commands in flight in the whole host, in units of [`WEIGHT_UNIT`].
     in_flight: Arc<Semaphore>,
     open: RwLock<Option<Arc<Open>>>,
@@ -75,6 +79,7 @@ impl Member {
     pub(crate) fn new(
         replica: Replica,
         raft_config: Arc<openraft::Config>,
+        transport: Option<Arc<dyn Transport>>,
         in_flight: Arc<Semaphore>,
     ) -> Result<Member, HostError> {
         let tenant = replica.tenant;
@@ -87,6 +92,7 @@ impl Member {
         Ok(Member {
             replica: Arc::new(replica),
             raft_config,
+            transport,
             in_flight,
             open: RwLock::new(None),
             door: Mutex::new(()),
@@ -117,6 +123,11 @@ impl Member {
             return Err(WriteError::NoSpace);
         }
         let encoded = codec::encode_command(&command);
+        let limit = self.replica.log.record_limit();
+        if encoded.len() > limit {
+            // Later it would end the group's Raft instead of the request.
+            return Err(WriteError::TooLarge { length: encoded.len(), limit });
+        }
         let units = (encoded.len() / WEIGHT_UNIT + 1).min(MAX_UNITS) as u32;
         let work = async {
             let _permit = self.in_flight.acquire_many(units).await.map_err(|_| WriteError::Closed)?;
@@ -169,6 +180,41 @@ impl Member {
         }
     }
 
+    /// Answers a replica elsewhere.
+    pub(crate) async fn receive(&self, request: Request) -> Response {
+        match self.answer(request).await {
+            Ok(response) => response,
+            Err(reason) => Response::Failed { reason },
+        }
+    }
+
+    async fn answer(&self, request: Request) -> Result<Response, String> {
+        let using = self.open().await.map_err(|error| error.to_string())?;
+        let raft = &using.0.raft;
+        Ok(match request {
+            Request::Append(append) => {
+                Response::Append(raft.append_entries(append).await.map_err(|error| error.to_string())?)
+            }
+            Request::Vote(vote) => Response::Vote(raft.vote(vote).await.map_err(|error| error.to_string())?),
+            Request::PreVote(vote) => {
+                Response::Vote(raft.pre_vote(vote).await.map_err(|error| error.to_string())?)
+            }
+            Request::Snapshot { vote, checkpoint } => {
+                let checkpoint =
+                    Checkpoint::decode(self.tenant(), &checkpoint).map_err(|error| error.to_string())?;
+                let snapshot = storage::received(checkpoint);
+                let response =
+                    raft.install_full_snapshot(vote, snapshot).await.map_err(|error| error.to_string())?;
+                Response::Snapshot { vote: response.vote }
+            }
+            Request::Transfer(transfer) => {
+                let answer =
+                    raft.handle_transfer_leader(transfer).await.map_err(|fatal| fatal.to_string())?;
+                Response::Transfer { accepted: answer.is_ok() }
+            }
+        })
+    }
+
     /// Writes a checkpoint now, if anything was applied since the last one.
     pub(crate) async fn checkpoint(&self) -> Result<(), WriteError> {
         let using = self.open().await?;
@@ -201,7 +247,7 @@ impl Member {
         let generation = self.replica.next_generation();
         let machine = Machine { replica: self.replica.clone(), generation };
         let store = LogStore { replica: self.replica.clone() };
-        let network = Network { tenant: self.tenant() };
+        let network = Network { tenant: self.tenant(), transport: self.transport.clone() };
         let raft = Raft::new(self.replica.id, self.raft_config.clone(), network, store, machine)
             .await
             .map_err(|fatal| unavailable(fatal.to_string()))?;
@@ -262,6 +308,11 @@ impl Member {
         if let Err(error) = open.raft.shutdown().await {
             tracing::error!(tenant = %self.tenant(), %error, "Raft did not stop cleanly");
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn raft(&self) -> Result<Raft, WriteError> {
+        Ok(self.open().await?.0.raft.clone())
     }
 
     /// The disk has failed: nothing can be acknowledged any more, so nobody leads here.

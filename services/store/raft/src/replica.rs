@@ -139,10 +139,12 @@ impl Replica {
         // A majority of one: with no other voter, what is durable is committed. The membership may change
         // on the way, so it is asked again for every batch.
         while next < end {
-            let committed = if self.is_sole_voter() || self.applied().is_none() {
+            let committed = if self.is_sole_voter() {
                 end
             } else {
-                self.saved_committed()?.map_or(next, |position| (position.index + 1).min(end))
+                // The very first entry is the membership the group was made with, by its only voter.
+                let known = self.saved_committed()?.map_or(0, |position| position.index + 1);
+                known.max(1).min(end)
             };
             let to = committed.min(next + REPLAY_ENTRIES);
             if to <= next {

@@ -234,6 +234,15 @@ fn stored(replica: &Arc<Replica>, saved: Saved) -> SnapshotOf<Types, Parcel> {
     SnapshotOf::<Types, Parcel> { meta, snapshot: Parcel::Stored(replica.clone()) }
 }
 
+/// The snapshot that a peer has sent.
+pub(crate) fn received(checkpoint: Checkpoint) -> SnapshotOf<Types, Parcel> {
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: Some(log_id(checkpoint.applied)),
+        last_membership: checkpoint.membership.clone(),
+    };
+    SnapshotOf::<Types, Parcel> { meta, snapshot: Parcel::Received(Box::new(checkpoint)) }
+}
+
 /// Writes a checkpoint of the state as it is now.
 pub(crate) async fn save(replica: &Arc<Replica>) -> io::Result<()> {
     let replica = replica.clone();

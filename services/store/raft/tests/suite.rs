@@ -395,6 +395,16 @@ async fn raft_rests_and_wakes_without_anybody_noticing() {
     assert_eq!(*group.leadership().borrow(), term);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_log_entry_can_hold_is_refused_and_harms_nobody() {
+    let world = on_disk(false).await;
+    // Random, or packing would make it fit.
+    let noise: String = (0..2 << 20).map(|_| char::from(rand::random_range(b'!'..b'~'))).collect();
+    let written = world.group.write(command(vec![put("a", &noise, Expect::Any)])).await;
+    assert!(matches!(written, Err(WriteError::TooLarge { .. })), "{written:?}");
+    assert_eq!(outcome(world.group.write(command(vec![put("a", "x", Expect::Any)])).await), "at 1");
+}
+
 /// Power is lost at any moment: what was acknowledged is there, whatever the disk did with the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_power_loss() {

@@ -38,6 +38,9 @@ pub(crate) fn write_status(cause: &WriteError) -> Status {
             Status::unavailable("the disk below the cluster's store is full; reads and deletes go on")
                 .retry_after(5)
         }
+        WriteError::TooLarge { length, limit } => {
+            Status::too_large(format!("the request writes {length} bytes at once, the limit is {limit}"))
+        }
         WriteError::Closed => Status::unavailable("the cluster is being moved or shut down").retry_after(1),
     }
 }
