@@ -12,6 +12,7 @@
 //! Not here: what a kind does (`tenant-registry`), who may do it (`tenant-auth`), SNI routing (`fleet`).
 
 mod body;
+mod components;
 mod connection;
 mod discovery;
 mod encode;

@@ -57,7 +57,9 @@ fn v3(call: &Call, path: &str, found: &Document) -> Response {
     }
     let mut response = document(call, found);
     if asked.is_some() {
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
+        response
+            .headers_mut()
+            .insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
     }
     response
 }

@@ -14,7 +14,7 @@ use crate::options::{self, WriteOptions};
 use crate::pipeline::{Call, Inbound};
 use crate::request::ResourcePath;
 use crate::tables::Include;
-use crate::{input, kubelet, proxy, reviews, watch};
+use crate::{components, input, kubelet, proxy, reviews, watch};
 
 /// What the table knows of a URL's resource.
 pub fn lookup(at: &ResourcePath) -> Option<&'static ResourceInfo> {
@@ -33,6 +33,9 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     }
     if tenant_auth::review::GROUPS.contains(&at.group.as_str()) {
         return reviews::answer(call, at, resource, inbound.body).await;
+    }
+    if resource.gvk.kind == "ComponentStatus" {
+        return components::answer(call, at, resource).await;
     }
     if resource.gvk.kind == "Binding" {
         return bind(call, at, resource, inbound).await;

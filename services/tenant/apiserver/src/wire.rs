@@ -36,7 +36,8 @@ pub fn protobuf_list<T>(
         write(one, &mut json);
         encoded.push(protobuf::encode_bare(item, &value(&json)?).map_err(|cause| unencodable(&cause))?);
     }
-    protobuf::encode_list(list, metadata, encoded.iter().map(Vec::as_slice)).map_err(|cause| unencodable(&cause))
+    protobuf::encode_list(list, metadata, encoded.iter().map(Vec::as_slice))
+        .map_err(|cause| unencodable(&cause))
 }
 
 /// A protobuf body as JSON. `expected` is what it is if it does not say.

@@ -252,3 +252,84 @@ async fn reviews_answer_and_are_not_stored() {
         .await;
     assert_eq!(table.code, 406, "{}", table.text());
 }
+
+#[tokio::test]
+async fn typed_clients_speak_protobuf() {
+    use api_machinery::Gvk;
+    use api_wire::protobuf;
+    const BINARY: &str = "application/vnd.kubernetes.protobuf";
+    let cluster = cluster().await;
+    let admin = cluster.admin();
+    let gvk = Gvk::new("", "v1", "ConfigMap");
+    let body = protobuf::encode(&gvk, &json!({"metadata": {"name": "binary"}, "data": {"k": "v"}})).unwrap();
+    let headers =
+        [("content-type", BINARY), ("accept", "application/vnd.kubernetes.protobuf,application/json")];
+    let made = cluster.send(Some(&admin), "POST", MAPS, &headers, body).await;
+    assert_eq!((made.code, made.header("content-type")), (201, BINARY), "{}", made.text());
+    let (kind, object) = protobuf::decode(&made.body, None).unwrap();
+    assert_eq!((kind, &object["data"]["k"]), (gvk, &json!("v")));
+
+    let list = cluster.send(Some(&admin), "GET", MAPS, &[("accept", BINARY)], "").await;
+    let (kind, list) = protobuf::decode(&list.body, None).unwrap();
+    assert_eq!(&*kind.kind, "ConfigMapList");
+    assert_eq!(list["items"][0]["metadata"]["name"], "binary");
+
+    let missing = cluster.send(Some(&admin), "GET", &format!("{MAPS}/gone"), &[("accept", BINARY)], "").await;
+    let (kind, status) = protobuf::decode(&missing.body, None).unwrap();
+    assert_eq!((&*kind.kind, &status["reason"], missing.code), ("Status", &json!("NotFound"), 404));
+
+    let path = format!("{MAPS}?watch=1&resourceVersion=0&timeoutSeconds=1");
+    let watch = cluster
+        .send(
+            Some(&admin),
+            "GET",
+            &path,
+            &[("accept", "application/vnd.kubernetes.protobuf;stream=watch")],
+            "",
+        )
+        .await;
+    assert_eq!(watch.header("content-type"), "application/vnd.kubernetes.protobuf;stream=watch");
+    let length = u32::from_be_bytes(watch.body[..4].try_into().unwrap()) as usize;
+    assert_eq!(watch.body.len(), 4 + length, "one frame and nothing else");
+
+    let garbage =
+        cluster.send(Some(&admin), "POST", MAPS, &[("content-type", BINARY)], "k8s\0\x0a\x05x").await;
+    assert_eq!(
+        (garbage.code, garbage.json()["reason"].clone()),
+        (400, json!("BadRequest")),
+        "{}",
+        garbage.text()
+    );
+}
+
+#[tokio::test]
+async fn loops_beside_the_server_take_the_same_road() {
+    use api_machinery::{Document, Gvr};
+    use futures::StreamExt;
+    use tenant_client::{CreateOptions, ListOptions, UserInfo, WatchEvent, WatchOptions};
+    let cluster = cluster().await;
+    let maps = Gvr::core("configmaps");
+    let document = |name: &str| Document::from_value(json!({"metadata": {"name": name}})).unwrap();
+    let here = CreateOptions { namespace: Some("default".to_owned()), ..CreateOptions::default() };
+
+    let stranger = cluster.plane.client(UserInfo::component("system:stranger"), None);
+    let refused = stranger.create(&maps, document("a"), here.clone()).await.unwrap_err();
+    assert_eq!(refused.code, 403, "{refused}");
+
+    let mut admin = UserInfo::component("admin");
+    admin.groups.push(UserInfo::MASTERS.to_owned());
+    let client = cluster.plane.client(admin.clone(), None);
+    let before = client.list(&maps, ListOptions::default()).await.unwrap().revision;
+    let options = WatchOptions { after: before, ..WatchOptions::default() };
+    let mut watch = client.watch(&maps, options).await.unwrap();
+    let made = client.create(&maps, document("a"), here.clone()).await.unwrap();
+    match watch.next().await {
+        Some(Ok(WatchEvent::Added(seen))) => assert_eq!(seen.header.uid, made.header.uid),
+        other => panic!("{other:?}"),
+    }
+    // A loop that outlived its leadership changes nothing.
+    let fenced = cluster.plane.client(admin, Some(store_mvcc::Term(999)));
+    let refused = fenced.create(&maps, document("b"), here).await.unwrap_err();
+    assert_eq!(refused.code, 409, "{refused}");
+    assert_eq!(client.get(&maps, Some("default"), "b").await.unwrap_err().code, 404);
+}

@@ -28,10 +28,20 @@ struct FakeNode {
 #[async_trait]
 impl NodeDialer for FakeNode {
     async fn dial(&self, node: &str, address: SocketAddr) -> std::io::Result<Box<dyn Stream>> {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        if node == "n1" && address.to_string() == "10.244.0.5:8080" {
+            // A pod that serves plain HTTP.
+            tokio::spawn(async move {
+                let service = service_fn(pod);
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(far), service)
+                    .await;
+            });
+            return Ok(Box::new(near));
+        }
         if node != "n1" || address.port() != 10250 {
             return Err(std::io::Error::other(format!("{node} {address} is not here")));
         }
-        let (near, far) = tokio::io::duplex(64 * 1024);
         let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone());
         tokio::spawn(async move {
             let Ok(stream) = acceptor.accept(far).await else { return };
@@ -47,6 +57,19 @@ impl NodeDialer for FakeNode {
     fn connected(&self) -> Vec<String> {
         vec!["n1".to_owned()]
     }
+}
+
+async fn pod(request: http::Request<Incoming>) -> Result<http::Response<Full<Bytes>>, std::convert::Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let told = parts.headers.contains_key("authorization");
+    let shown = format!("{} {} {} told={told}", parts.method, parts.uri, String::from_utf8_lossy(&body));
+    let mut response = http::Response::new(Full::new(Bytes::from(shown)));
+    if parts.uri.path() == "/moved" {
+        *response.status_mut() = http::StatusCode::FOUND;
+        response.headers_mut().insert("location", http::HeaderValue::from_static("/there"));
+    }
+    Ok(response)
 }
 
 async fn kubelet(
@@ -176,4 +199,81 @@ async fn exec_is_a_tunnel_to_the_kubelet() {
     assert_eq!(refused.status(), 400);
     let body = refused.into_body().collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("WebSocket only"));
+}
+
+#[tokio::test]
+async fn logs_come_over_websocket_too() {
+    let cluster = cluster_with_node().await;
+    let websocket = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-protocol", "binary.k8s.io"),
+    ];
+    let path = "/api/v1/namespaces/default/pods/web/log";
+    let response = cluster.open(Some(&cluster.admin()), "GET", path, &websocket, "").await;
+    assert_eq!(response.status(), 101);
+    assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    assert_eq!(response.headers()["sec-websocket-protocol"], "binary.k8s.io");
+    let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
+    let mut frame = vec![0u8; 2 + "/containerLogs/default/web/c authenticated=true\n".len()];
+    stream.read_exact(&mut frame).await.unwrap();
+    // One final binary frame, unmasked.
+    assert_eq!((frame[0], usize::from(frame[1])), (0x82, frame.len() - 2));
+    assert_eq!(&frame[2..], b"/containerLogs/default/web/c authenticated=true\n");
+}
+
+#[tokio::test]
+async fn pods_services_and_nodes_are_proxied_to() {
+    let cluster = cluster_with_node().await;
+    let admin =
+        |method: &'static str, path: &'static str, body: Value| cluster.admin_send(method, path, body);
+    let status =
+        json!({"status": {"podIP": "10.244.0.5", "podIPs": [{"ip": "10.244.0.5"}], "phase": "Running"}});
+    let patched = admin("PATCH", "/api/v1/namespaces/default/pods/web/status", status).await;
+    assert_eq!(patched.code, 200, "{}", patched.text());
+    for name in ["web", "empty"] {
+        let service = json!({"metadata": {"name": name}, "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080}]}});
+        let made = admin("POST", "/api/v1/namespaces/default/services", service).await;
+        assert_eq!(made.code, 201, "{}", made.text());
+    }
+    let slice = json!({
+        "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["10.244.0.5"], "nodeName": "n1", "conditions": {"ready": true}}],
+    });
+    let made = admin("POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+    assert_eq!(made.code, 201, "{}", made.text());
+
+    for (method, path, code, wanted) in [
+        ("GET", "/api/v1/namespaces/default/pods/web:8080/proxy/a/b?q=1", 200, "GET /a/b?q=1  told=false"),
+        ("POST", "/api/v1/namespaces/default/pods/web:8080/proxy/", 200, "POST / {} told=false"),
+        ("GET", "/api/v1/namespaces/default/pods/web:8080/proxy", 301, ""),
+        ("GET", "/api/v1/namespaces/default/services/web/proxy/x", 200, "GET /x  told=false"),
+        ("GET", "/api/v1/namespaces/default/services/web:http/proxy/x", 200, "GET /x  told=false"),
+        ("GET", "/api/v1/namespaces/default/services/web:81/proxy/x", 503, "no service port"),
+        (
+            "GET",
+            "/api/v1/namespaces/default/services/empty/proxy/x",
+            503,
+            "no endpoints available for service",
+        ),
+        ("GET", "/api/v1/namespaces/default/services/web/proxy/moved", 302, ""),
+        ("GET", "/api/v1/nodes/n1/proxy/pods", 200, "/pods authenticated=true"),
+        ("GET", "/api/v1/namespaces/default/pods/ftp:web:1/proxy/", 400, "invalid pods request"),
+    ] {
+        let body = if method == "POST" { json!({}) } else { Value::Null };
+        let answer = cluster.admin_send(method, path, body).await;
+        assert_eq!(answer.code, code, "{path}: {}", answer.text());
+        assert!(answer.text().contains(wanted), "{path}: {}", answer.text());
+        match code {
+            301 => assert_eq!(answer.header("location"), format!("{path}/")),
+            302 => {
+                assert_eq!(answer.header("location"), "/api/v1/namespaces/default/services/web/proxy/there")
+            }
+            _ => {}
+        }
+    }
 }
