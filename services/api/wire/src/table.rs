@@ -5,12 +5,15 @@
 //! events of a watch. Upstream always computes the wide columns too and leaves it to the client to hide them
 //! by priority, and so does this.
 //!
+//! Custom resources bring their columns along: [`CustomColumns`], with [`write_rows`].
+//!
 //! Not here: choosing what a row's `object` member holds (the API server passes a closure), content
-//! negotiation, and custom resources' `additionalPrinterColumns`, which make [`Column`]s of their own.
+//! negotiation.
 
 mod apps;
 mod batch;
 mod core;
+mod custom;
 mod duration;
 mod network;
 mod policy;
@@ -25,6 +28,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use custom::CustomColumns;
 pub use duration::human_duration;
 use row::Row;
 

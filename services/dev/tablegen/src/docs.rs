@@ -116,3 +116,23 @@ fn parse(text: &str, docs: &mut BTreeMap<String, Doc>) {
     }
     docs.insert(name.to_owned(), doc);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_become_descriptions() {
+        let text = "// Generated from definition io.k8s.api.x.v1.A\n\n/// An A.\n///\n/// Really.\n\
+            #[derive(Clone)]\npub struct A {\n    /// Its host.\n    pub host_ip: Option<String>,\n\n    \
+            /// Its type.\n    pub type_: String,\n    pub bare: u8,\n}\n\nimpl A {\n    /// Not this.\n    \
+            pub x: u8,\n}\n";
+        let mut docs = BTreeMap::new();
+        parse(text, &mut docs);
+        let doc = &docs["io.k8s.api.x.v1.A"];
+        assert_eq!(doc.text, "An A.\n\nReally.");
+        let fields: Vec<(&str, &str)> = doc.fields.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(fields, [("bare", ""), ("hostip", "Its host."), ("type", "Its type.")]);
+        assert_eq!(escape("a\\b\nc"), "a\\\\b\\nc");
+    }
+}

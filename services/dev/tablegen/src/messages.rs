@@ -284,3 +284,76 @@ fn special(name: &str) -> Option<&'static str> {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn schemas_and_numbers_become_lines() {
+        let schema = |value: Value, kinds: &[&str]| Schema {
+            value,
+            kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        };
+        let schemas: Schemas = [(
+            "io.k8s.api.x.v1.Volume".to_owned(),
+            schema(
+                json!({"required": ["name"], "properties": {
+                    "apiVersion": {"type": "string"},
+                    "name": {"type": "string", "default": ""},
+                    "x-odd-name": {"type": "boolean"},
+                    "emptyDir": {"$ref": "#/components/schemas/io.k8s.api.x.v1.Empty"},
+                    "deep": {"type": "integer", "format": "int64"},
+                    "ports": {"type": "array", "items": {"type": "string", "format": "byte"},
+                        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
+                        "x-kubernetes-patch-strategy": "merge,retainKeys", "x-kubernetes-patch-merge-key": "a"},
+                    "new": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
+                }}),
+                &["x/v1/Volume"],
+            ),
+        )]
+        .into();
+        let field = |name: &str, number, typ: &str| ProtoField {
+            name: name.to_owned(),
+            number,
+            typ: typ.to_owned(),
+            repeated: false,
+            map: false,
+        };
+        let protos: Protos = [
+            (
+                "io.k8s.api.x.v1.Volume".to_owned(),
+                vec![
+                    field("name", 1, "string"),
+                    field("source", 2, "S"),
+                    field("xOddName", 3, "bool"),
+                    field("ports", 4, "bytes"),
+                ],
+            ),
+            ("S".to_owned(), vec![field("emptyDir", 7, "E"), field("inner", 8, "T")]),
+            ("T".to_owned(), vec![field("deep", 9, "int64")]),
+        ]
+        .into();
+        let joined = join(&schemas, &protos);
+        let text = joined.text();
+        for line in [
+            "io.k8s.api.x.v1.Volume x/v1/Volume",
+            " name 1 string required default=\"\"",
+            " - 2 io.k8s.api.x.v1.Volume.source",
+            " x-odd-name 3 bool",
+            " ports 4 []bytes keys=a,b key=a merge retain-keys",
+            " apiVersion 0 string",
+            " new 0 {}strings",
+            "io.k8s.api.x.v1.Volume.source",
+            " emptyDir 7 io.k8s.api.x.v1.Empty",
+            " - 8 io.k8s.api.x.v1.Volume.source.inner",
+            "io.k8s.api.x.v1.Volume.source.inner",
+            " deep 9 int64",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line:?} is not in\n{text}");
+        }
+        assert!(joined.remarks.iter().any(|remark| remark.ends_with("Volume: new has no number")));
+        assert_eq!(joined.of_kind("x/v1/Volume"), Some("io.k8s.api.x.v1.Volume"));
+    }
+}

@@ -71,7 +71,12 @@ fn field(line: &str, package: &str) -> Option<ProtoField> {
     }
     let mut words = left.split(' ');
     let (label, value, name) = (words.next()?, words.next()?, words.next()?);
-    let repeated = label == "repeated";
+    let repeated = match label {
+        "repeated" => true,
+        "optional" => false,
+        // A comment.
+        _ => return None,
+    };
     Some(ProtoField { name: name.to_owned(), number, typ: typ(value, package), repeated, map: false })
 }
 
@@ -90,5 +95,41 @@ fn openapi_name(proto: &str) -> String {
     match proto.strip_prefix("k8s.io.") {
         Some(rest) => format!("io.k8s.{}", rest.replace('_', "-")),
         None => proto.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_with_their_types() {
+        let text = "package k8s.io.kube_aggregator.pkg.v1;\n\nmessage A {\n  // a comment = 9;\n  \
+            optional string name = 1;\n  repeated .k8s.io.api.core.v1.Pod pods = 2;\n  \
+            map<string, B> more = 3;\n}\n\nmessage B {\n}\n";
+        let mut all = Protos::new();
+        parse(text, &mut all);
+        let shown: Vec<String> = all["io.k8s.kube-aggregator.pkg.v1.A"]
+            .iter()
+            .map(|field| {
+                let label = if field.map {
+                    "map "
+                } else if field.repeated {
+                    "list "
+                } else {
+                    ""
+                };
+                format!("{} {} {label}{}", field.name, field.number, field.typ)
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "name 1 string",
+                "pods 2 list io.k8s.api.core.v1.Pod",
+                "more 3 map io.k8s.kube-aggregator.pkg.v1.B",
+            ]
+        );
+        assert!(all["io.k8s.kube-aggregator.pkg.v1.B"].is_empty());
     }
 }
