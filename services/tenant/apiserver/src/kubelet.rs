@@ -99,7 +99,7 @@ pub async fn stream(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     let Some(node) = pod.get_str("spec.nodeName").filter(|node| !node.is_empty()) else {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", at.name)));
     };
-    streams::require_websocket(call)?;
+    streams::require_upgrade(call)?;
     let kubelet = Kubelet::connect(&call.plane, node, None).await.map_err(|failed| failed.dialing())?;
     streams::tunnel(call, inbound.upgrade, kubelet, &target).await
 }

@@ -164,10 +164,8 @@ impl Accept {
 
     /// For errors: whatever can be had, JSON when nothing can.
     pub fn choose_for_error(&self) -> Chosen {
-        self.choose(Offer::PLAIN).unwrap_or_else(|_| {
-            // A client that wants `as=Table` alone in JSON gets its Status in JSON.
-            Chosen { pretty: self.pretty, ..Chosen::JSON }
-        })
+        // A client that wants `as=Table` alone in JSON gets its Status in JSON.
+        self.choose(Offer::PLAIN).unwrap_or(Chosen { pretty: self.pretty, ..Chosen::JSON })
     }
 
     /// `/api` and `/apis` in one document, or as they always were.

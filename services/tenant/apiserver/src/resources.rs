@@ -40,6 +40,9 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     if resource.gvk.kind == "Binding" {
         return bind(call, at, resource, inbound).await;
     }
+    if let Some(why) = deprecation(resource) {
+        call.warnings.add(why);
+    }
     let registry = call.plane.registry();
     let gvr = &resource.gvr;
     let namespace = namespace_of(resource, at);
@@ -251,6 +254,16 @@ fn check_scope(resource: &ResourceInfo, at: &ResourcePath, verb: &str) -> Result
 
 fn namespace_of<'a>(resource: &ResourceInfo, at: &'a ResourcePath) -> Option<&'a str> {
     (resource.namespaced && !at.namespace.is_empty()).then_some(at.namespace.as_str())
+}
+
+/// What every request for an old resource is told.
+fn deprecation(resource: &ResourceInfo) -> Option<&'static str> {
+    match (&*resource.gvr.group, &*resource.gvr.resource) {
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
 }
 
 /// Strategic merge needs Go structs' tags, which custom resources do not have.

@@ -1,10 +1,9 @@
 //! Connections that stop being HTTP: upgrades passed through to a kubelet or a proxied server, and
 //! WebSockets that this server itself sends on.
 //!
-//! Exec, attach and port-forward come as WebSocket (`v5.channel.k8s.io`, `v4.channel.k8s.io`). The API
-//! server reads none of it: it repeats the client's handshake towards the kubelet, answers with the
-//! kubelet's, and then carries bytes both ways. SPDY is refused with an answer that makes clients use
-//! WebSocket, which kubectl has preferred since 1.31.
+//! Exec, attach and port-forward come as WebSocket (`v5.channel.k8s.io`, `v4.channel.k8s.io`, or SPDY inside
+//! one) or as SPDY/3.1. The API server reads none of it: it repeats the client's handshake towards the
+//! kubelet, answers with the kubelet's, and then carries bytes both ways.
 
 use api_machinery::{Reason, Status};
 use base64::Engine;
@@ -39,18 +38,16 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
     has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
 }
 
-/// What exec and its kin need; the refusal says what to do instead.
-pub fn require_websocket(call: &Call) -> Result<(), Status> {
-    if is_websocket(&call.headers) {
+/// What exec and its kin need; everything else is told so before a kubelet is troubled.
+pub fn require_upgrade(call: &Call) -> Result<(), Status> {
+    let upgrade = call.header("upgrade").unwrap_or_default();
+    if is_websocket(&call.headers) || upgrade.eq_ignore_ascii_case("SPDY/3.1") {
         return Ok(());
     }
-    let upgrade = call.header("upgrade").unwrap_or_default();
     if upgrade.is_empty() {
         return Err(Status::bad_request("Upgrade request required"));
     }
-    Err(Status::bad_request(format!(
-        "unable to upgrade to {upgrade}: this server streams over WebSocket only (v5.channel.k8s.io or v4.channel.k8s.io)"
-    )))
+    Err(Status::bad_request(format!("unable to upgrade to {upgrade}: expected websocket or SPDY/3.1")))
 }
 
 /// Repeats the client's upgrade towards `target` on a kubelet and joins the two connections.
@@ -66,7 +63,7 @@ pub async fn tunnel(
     if let Ok(host) = HeaderValue::from_str(kubelet.authority()) {
         headers.insert(HOST, host);
     }
-    let request = build(Method::GET, target, headers, empty())?;
+    let request = build(call.method.clone(), target, headers, empty())?;
     let response = kubelet.forward(request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refused(response).await);

@@ -22,7 +22,7 @@ async fn every_mistake_has_its_status() {
     );
 
     // method, path, content type, accept, body, code, reason, part of the message
-    let rows: [(&str, &str, &str, &str, &str, u16, &str, &str); 22] = [
+    let rows = [
         (
             "POST",
             MAPS,
@@ -35,7 +35,7 @@ async fn every_mistake_has_its_status() {
         ),
         ("POST", MAPS, JSON, "", "", 400, "BadRequest", "(<empty>)"),
         ("POST", MAPS, JSON, "", "[]", 400, "BadRequest", "must be of type ConfigMap"),
-        ("POST", MAPS, JSON, "", &big, 413, "RequestEntityTooLarge", "limit is 3145728"),
+        ("POST", MAPS, JSON, "", big.as_str(), 413, "RequestEntityTooLarge", "limit is 3145728"),
         (
             "POST",
             MAPS,
