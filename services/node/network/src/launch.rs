@@ -6,6 +6,7 @@
 //! The child's standard input is a pipe that this process never writes to: when it ends, for whatever
 //! reason, the node sees the end of it and stops as it would on a signal.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,12 +61,9 @@ pub async fn spawn_node(
     let out = File::options().create(true).append(true).open(log).map_err(opened)?;
     let err = out.try_clone().map_err(opened)?;
     let config = config(&network).map_err(LaunchError::Start)?;
-    let child = Command::new("nsenter")
-        .arg(format!("--net=/run/netns/{}", network.netns))
-        .args(["--", "unshare", "--mount", "--uts", "--propagation", "private", "--"])
-        .arg(binary)
-        .args(["node", "run", "--config"])
-        .arg(config)
+    let (program, arguments) = command_line(&network, binary, &config);
+    let child = Command::new(program)
+        .args(arguments)
         .env("PATH", search_path())
         .stdin(Stdio::piped())
         .stdout(out)
@@ -109,4 +107,16 @@ impl LaunchedNode {
         }
         host.remove_node(self.index).await
     }
+}
+
+/// The command that runs `binary node run --config FILE` in a node's network and in mount and UTS
+/// namespaces of its own; for whoever keeps child processes in a way of their own.
+pub fn command_line(network: &NodeNetwork, binary: &Path, config: &Path) -> (PathBuf, Vec<OsString>) {
+    let mut arguments: Vec<OsString> = vec![format!("--net=/run/netns/{}", network.netns).into()];
+    let inner = ["--", "unshare", "--mount", "--uts", "--propagation", "private", "--"];
+    arguments.extend(inner.map(OsString::from));
+    arguments.push(binary.into());
+    arguments.extend(["node", "run", "--config"].map(OsString::from));
+    arguments.push(config.into());
+    (PathBuf::from("nsenter"), arguments)
 }
