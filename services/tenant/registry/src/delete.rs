@@ -70,6 +70,11 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
         let strategy = strategy(resource);
+        if options.propagation.is_none()
+            && let Some(text) = strategy.warning_on_default_deletion()
+        {
+            ctx.warnings.add(text);
+        }
         let mut found = self.entry(resource, namespace, name);
         if found.is_none() {
             self.barrier().await?;

@@ -81,6 +81,10 @@ pub trait Strategy: Send + Sync {
     fn warnings(&self, _new: &Document, _old: Option<&Document>) -> Vec<String> {
         Vec::new()
     }
+    /// For a deletion that leaves it to the server what becomes of the dependents.
+    fn warning_on_default_deletion(&self) -> Option<&'static str> {
+        None
+    }
     /// Takes what this object needs exclusively (addresses, ports), before validation: fills it into `new`
     /// and returns the ops that hold it, to be committed in the same command. `new` is `None` on delete.
     fn allocate(

@@ -63,8 +63,8 @@ impl Registry {
         let mut body = self.decoded(resource, namespace, body)?;
         metadata::check_name(name, &mut body)?;
         let target = part_target(resource, namespace, name, subresource, Ownership::Update)?;
-        let part = target.part;
-        let mut make = |old: &Document| reshape(resource, part, body.clone(), old);
+        let (part, now) = (target.part, self.now());
+        let mut make = |old: &Document| reshape(resource, part, body.clone(), old, now);
         Ok(Output::Object(self.modify(ctx, &target, &mut make).await?))
     }
 
@@ -89,10 +89,10 @@ impl Registry {
         let ownership =
             if matches!(patch, Patch::Apply { .. }) { Ownership::Applied } else { Ownership::Update };
         let target = part_target(resource, namespace, name, subresource, ownership)?;
-        let part = target.part;
+        let (part, now) = (target.part, self.now());
         let mut make = |old: &Document| {
             let new = self.patched_object(ctx, resource, old, patch, subresource)?;
-            reshape(resource, part, new, old)
+            reshape(resource, part, new, old, now)
         };
         Ok(Output::Object(self.modify(ctx, &target, &mut make).await?))
     }
@@ -476,7 +476,13 @@ fn part_target<'a>(
 }
 
 /// `old` with the part of `new` that the subresource is about.
-fn reshape(resource: &ResourceInfo, part: Part, new: Document, old: &Document) -> Result<Document, Status> {
+fn reshape(
+    resource: &ResourceInfo,
+    part: Part,
+    new: Document,
+    old: &Document,
+    now: jiff::Timestamp,
+) -> Result<Document, Status> {
     let take = |path: &str| {
         let mut shaped = old.clone();
         // Preconditions are the client's, and so is what its managers own.
@@ -510,7 +516,8 @@ fn reshape(resource: &ResourceInfo, part: Part, new: Document, old: &Document) -
             invalid(errors, shaped)
         }
         Part::Subresource("approval") => {
-            let shaped = take("status.conditions");
+            let mut shaped = take("status.conditions");
+            kinds::certificates::stamp_conditions(&mut shaped, old, now);
             let errors = kinds::certificates::validate_approval(&shaped, old);
             invalid(errors, shaped)
         }

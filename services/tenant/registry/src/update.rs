@@ -30,6 +30,10 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// Changes what somebody wants, which is a new generation; binding a pod, say, only records what is.
+    fn wants(self) -> bool {
+        matches!(self, Part::Object | Part::Subresource("scale" | "resize" | "ephemeralcontainers"))
+    }
     pub(crate) fn subresource(self) -> &'static str {
         match self {
             Part::Object => "",
@@ -220,7 +224,9 @@ impl Registry {
             if part == Part::Object {
                 strategy.prepare_for_update(&moment, &mut new, old);
             }
-            metadata::next_generation(strategy.generation(), &mut new, old);
+            if part.wants() {
+                metadata::next_generation(strategy.generation(), &mut new, old);
+            }
             ops = strategy.allocate(&moment, Some(&mut new), Some(old))?;
         }
 

@@ -67,8 +67,7 @@ pub struct Watch {
 }
 
 impl Registry {
-    /// `Err` for a request that is wrong. A revision that is gone ends the watch with a 410 as its first
-    /// item, as upstream does it.
+    /// `Err` for a request that is wrong, or whose revision is gone: 410, list again.
     pub async fn watch(
         &self,
         _ctx: &Context,

@@ -118,6 +118,11 @@ impl Strategy for Jobs {
         let count = crate::strategy::field_text(object, "status.succeeded");
         if count.is_empty() { "0".to_owned() } else { count }
     }
+    fn warning_on_default_deletion(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
     fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
         pod::template_warnings(new, old, "spec.template")
     }

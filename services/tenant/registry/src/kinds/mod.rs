@@ -26,6 +26,7 @@ pub(crate) mod scheduling;
 pub(crate) mod service;
 pub(crate) mod service_allocation;
 pub(crate) mod storage;
+pub(crate) mod webhooks;
 
 /// By the stored form, so that all versions of a resource behave alike.
 pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
@@ -68,6 +69,19 @@ pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FlowSchemas,
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => &flowcontrol::PriorityLevels,
         ("autoscaling", "horizontalpodautoscalers") => &apps::Autoscalers,
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
+            &webhooks::Webhooks { mutating: false }
+        }
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => {
+            &webhooks::Webhooks { mutating: true }
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies" | "mutatingadmissionpolicies") => {
+            &webhooks::Policies
+        }
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings",
+        ) => &webhooks::PolicyBindings,
         // Everything of these groups counts generations over all it holds.
         ("admissionregistration.k8s.io", _) | ("resource.k8s.io", _) => &Generic(Generation::OnContent),
         ("apiextensions.k8s.io", _) => &Generic(Generation::OnSpec),

@@ -1,7 +1,5 @@
 //! One in-memory cluster to ask, and short words for asking.
 
-#![allow(dead_code)] // Each test binary uses its part.
-
 use std::sync::Arc;
 
 use api_machinery::{Document, Gvr, Object, Status};
@@ -31,8 +29,12 @@ pub async fn cluster() -> Cluster {
 }
 
 pub async fn cluster_with(admission: Arc<dyn Admission>) -> Cluster {
+    cluster_of(admission, Limits::default()).await
+}
+
+pub async fn cluster_of(admission: Arc<dyn Admission>, limits: Limits) -> Cluster {
     let clock = ManualClock::new("2026-11-30T21:00:00Z".parse().unwrap());
-    let group = Group::in_memory(Limits::default());
+    let group = Group::in_memory(limits);
     let first = bootstrap::command(&bootstrap::Options {
         now: "2026-11-30T21:00:00Z".parse().unwrap(),
         keys: Vec::new(),

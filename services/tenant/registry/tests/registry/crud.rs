@@ -1,9 +1,7 @@
 //! Create, read, update, patch, delete: what every kind shares.
 
-mod support;
-
+use crate::support::{Cluster, cluster, doc};
 use serde_json::{Value, json};
-use support::{Cluster, cluster, doc};
 use tenant_client::{DeleteOptions, Patch, Propagation};
 use tenant_registry::{Context, FieldValidation};
 
@@ -68,7 +66,7 @@ async fn refusals_read_as_upstreams() {
     let status = cluster.get("configmaps", "default/none").await.unwrap_err();
     assert_eq!((status.code, status.message.as_str()), (404, "configmaps \"none\" not found"));
     let elsewhere = doc(json!({"metadata": {"name": "c", "namespace": "y"}}));
-    let of = support::gvr("configmaps");
+    let of = crate::support::gvr("configmaps");
     let status = cluster.registry.create(&cluster.ctx, &of, Some("x"), elsewhere).await.unwrap_err();
     assert_eq!(
         status.message,
@@ -177,7 +175,7 @@ async fn patches_of_every_type() {
     assert_eq!(cluster.patch("configmaps", "default/a", stale).await.unwrap_err().code, 409);
     let strict = Context { field_validation: FieldValidation::Strict, ..cluster.ctx.clone() };
     let unknown = Patch::Merge(json!({"dta": {}}));
-    let of = support::gvr("configmaps");
+    let of = crate::support::gvr("configmaps");
     let asked = cluster.registry.patch(&strict, &of, Some("default"), "a", &unknown);
     let status = asked.await.unwrap_err();
     assert!(status.message.contains("strict decoding error: unknown field \"dta\""), "{status}");
@@ -249,7 +247,7 @@ async fn pods_leave_with_grace() {
 
     cluster.create("pods", pod("p")).await.unwrap();
     let binding = doc(json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}));
-    let pods = support::gvr("pods");
+    let pods = crate::support::gvr("pods");
     let bind = |body| {
         cluster.registry.create_subresource(&cluster.ctx, &pods, Some("default"), "p", "binding", body)
     };
@@ -306,7 +304,7 @@ async fn evictions_respect_the_budget() {
     cluster.status("pods", running).await.unwrap();
     let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
     let budget = cluster.create("policy/v1/poddisruptionbudgets", budget).await.unwrap();
-    let pods = support::gvr("pods");
+    let pods = crate::support::gvr("pods");
     let evict = || {
         let body = doc(json!({"metadata": {"name": "p"}}));
         cluster.registry.create_subresource(&cluster.ctx, &pods, Some("default"), "p", "eviction", body)

@@ -1,10 +1,8 @@
 //! Lists and watches: selectors, pages, revisions.
 
-mod support;
-
+use crate::support::{Cluster, cluster, gvr};
 use api_machinery::{FieldSelector, LabelSelector};
 use serde_json::json;
-use support::{Cluster, cluster, gvr};
 use tenant_client::DeleteOptions;
 use tenant_registry::{ListOptions, WatchItem, WatchOptions};
 
@@ -185,4 +183,38 @@ async fn events_have_two_faces() {
     assert_eq!(cluster.list("events", None, &options).await.unwrap().items.len(), 1);
     let expired = cluster.registry.group().space().expired(i64::MAX, 10);
     assert_eq!(expired.len(), 1, "events are kept for an hour, other objects for good");
+}
+
+#[tokio::test]
+async fn what_history_forgot_is_gone() {
+    // One event is all that is kept.
+    let limits = store_mvcc::Limits { ring_bytes: 1, ..store_mvcc::Limits::default() };
+    let cluster =
+        crate::support::cluster_of(std::sync::Arc::new(tenant_admission::Chain::default()), limits).await;
+    fill(&cluster).await;
+    let page =
+        |token: &str| ListOptions { limit: 2, continue_token: token.to_owned(), ..ListOptions::default() };
+    let first = cluster.list("configmaps", Some("default"), &page("")).await.unwrap();
+    for name in ["x", "y", "z"] {
+        cluster.create("configmaps", json!({"metadata": {"name": name}})).await.unwrap();
+    }
+    let token = first.continue_token.as_deref().unwrap();
+    let gone = cluster.list("configmaps", Some("default"), &page(token)).await.unwrap_err();
+    assert_eq!((gone.code, gone.reason), (410, Some(api_machinery::Reason::Expired)));
+    let body = serde_json::to_value(&gone).unwrap();
+    let fresh = body["metadata"]["continue"].as_str().expect("a token to go on with").to_owned();
+    let rest = ListOptions { continue_token: fresh, ..ListOptions::default() };
+    assert_eq!(names(&cluster.list("configmaps", Some("default"), &rest).await.unwrap()), "c d e x y z");
+
+    let exact = ListOptions {
+        resource_version: first.revision.to_string(),
+        resource_version_match: "Exact".to_owned(),
+        ..ListOptions::default()
+    };
+    assert_eq!(cluster.list("configmaps", None, &exact).await.unwrap_err().code, 410);
+    let options = WatchOptions { resource_version: first.revision.to_string(), ..WatchOptions::default() };
+    let refused = cluster.registry.watch(&cluster.ctx, &gvr("configmaps"), None, &options).await;
+    let refused = refused.err().expect("too old");
+    assert_eq!(refused.code, 410);
+    assert!(refused.message.starts_with("too old resource version:"), "{refused}");
 }

@@ -1,0 +1,8 @@
+//! The registry over an in-memory group: one binary, a file for each part of its behaviour.
+
+mod admission;
+mod crud;
+mod pods;
+mod reads;
+mod services;
+mod support;
