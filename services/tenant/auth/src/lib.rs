@@ -4,7 +4,7 @@
 //! answers whether that user may do a thing (the masters' bypass, then the node authorizer, then
 //! [`Rbac`]). [`ClusterPki`] holds the keys of one cluster, [`TokenIssuer`] signs service-account tokens,
 //! [`policy::default_objects`] is what RBAC starts with, and [`review`] answers the review APIs
-//! (SubjectAccessReview and its kin). Start at [`Authenticator::authenticate`] and [`Rbac`].
+//! (SubjectAccessReview and its kin), and [`NoEscalation`] goes into the admission chain. Start at [`Authenticator::authenticate`] and [`Rbac`].
 //!
 //! Everything reads the cluster's key space directly, in memory: a request is decided without waiting.
 //! Rules parsed from bodies that many clusters share are shared too, and so is the whole index of a
@@ -28,6 +28,6 @@ pub use authenticate::{Authenticator, Credentials, Identity, Refusal};
 pub use authority::{Authority, forbidden};
 pub use node::NodeAuthorizer;
 pub use pki::{ClusterPki, PkiEntryError, kubeconfig};
-pub use rbac::{Grant, Rbac, Rule, covers};
+pub use rbac::{Grant, NoEscalation, Rbac, Rule, covers};
 pub use token::{BoundTo, Claims, ISSUER, KubernetesClaims, Reference, TokenError, TokenIssuer, TokenKeys};
 pub use token_request::issue_token;

@@ -3,13 +3,57 @@
 //! A role may be written by who holds all its rules, or the verb `escalate` on it; a binding by who holds
 //! all rules of the role it refers to, or the verb `bind` on that role. Masters may do either.
 
+use std::sync::Arc;
+
 use api_machinery::{Document, Gvr, Status};
+use async_trait::async_trait;
+use tenant_admission::{Admission, Attributes, Operation, SideWrite};
 use tenant_client::{Access, Authorizer, Target, UserInfo};
 
 use super::Rbac;
 use super::rule::{Rule, covers};
+use crate::Authority;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The check as a step of a cluster's admission chain, where every write of roles and bindings passes
+/// with its old and new object.
+#[derive(Debug, Clone)]
+pub struct NoEscalation {
+    authority: Arc<Authority>,
+}
+
+impl NoEscalation {
+    pub fn new(authority: Arc<Authority>) -> NoEscalation {
+        NoEscalation { authority }
+    }
+}
+
+#[async_trait]
+impl Admission for NoEscalation {
+    async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        old: Option<&Document>,
+    ) -> Result<Vec<SideWrite>, Status> {
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+        let Some(new) = object.filter(|_| writes && attributes.subresource.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let (rbac, user, of) = (self.authority.rbac(), attributes.user, attributes.gvr);
+        match (&*of.group, &*of.resource) {
+            (GROUP, "roles" | "clusterroles") => {
+                rbac.check_role_write(&*self.authority, user, of, old, new)?
+            }
+            (GROUP, "rolebindings" | "clusterrolebindings") => {
+                rbac.check_binding_write(&*self.authority, user, of, old, new)?;
+            }
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+}
 
 impl Rbac {
     /// Whether `user` may write `new` (a Role or ClusterRole) in place of `old`. `authorizer` is the whole

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use store_mvcc::{Revision, Snapshot, Space};
 use tenant_client::{Access, Authorizer, Decision, Target, UserInfo};
 
+pub use escalation::NoEscalation;
 use index::{Binding, Index, RoleRef};
 pub use rule::{Rule, covers};
 

@@ -231,3 +231,62 @@ fn nobody_grants_what_they_do_not_hold() {
 }
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// A cluster in which admission finds nothing it would need.
+struct Nowhere(Rbac);
+
+impl tenant_admission::Lookup for Nowhere {
+    fn get(&self, _: &Gvr, _: Option<&str>, _: &str) -> Option<Arc<api_machinery::Object>> {
+        None
+    }
+    fn list(&self, _: &Gvr, _: Option<&str>) -> Vec<Arc<api_machinery::Object>> {
+        Vec::new()
+    }
+    fn authorizer(&self) -> &dyn Authorizer {
+        &self.0
+    }
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+}
+
+#[tokio::test]
+async fn admission_stops_whoever_grants_too_much() {
+    use tenant_admission::{Admission, Attributes, Operation, Warnings};
+    let space = cluster();
+    let plugin = NoEscalation::new(Arc::new(crate::Authority::new(space.clone())));
+    let lookup = Nowhere(Rbac::new(space));
+    let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
+    let role = Document::from_value(role("blue", "new", everything)).unwrap();
+    let to = binding("blue", "new", ("ClusterRole", "everything"), json!([{"kind": "User", "name": "ann"}]));
+    let to = Document::from_value(to).unwrap();
+    let ann = user("ann", &[]);
+    let masters = user("x", &[UserInfo::MASTERS]);
+    for (row, operation, resource, who, object, old, refused) in [
+        ("a role", Operation::Create, "roles", &ann, &role, None, true),
+        ("a cluster role", Operation::Update, "clusterroles", &ann, &role, None, true),
+        ("a binding", Operation::Create, "rolebindings", &ann, &to, None, true),
+        ("a cluster binding", Operation::Create, "clusterrolebindings", &ann, &to, None, true),
+        ("only finalizers", Operation::Update, "roles", &ann, &role, Some(&role), false),
+        ("by a master", Operation::Create, "rolebindings", &masters, &to, None, false),
+        ("deleting", Operation::Delete, "roles", &ann, &role, Some(&role), false),
+        ("something else", Operation::Create, "things", &ann, &role, None, false),
+    ] {
+        let gvr = Gvr { group: GROUP.into(), version: "v1".into(), resource: resource.into() };
+        let gvk = api_machinery::Gvk::new(GROUP, "v1", "Any");
+        let attributes = Attributes {
+            operation,
+            gvr: &gvr,
+            gvk: &gvk,
+            namespace: "blue",
+            name: "new",
+            subresource: "",
+            user: who,
+            dry_run: false,
+            warnings: &Warnings::default(),
+            lookup: &lookup,
+        };
+        let result = plugin.validate(&attributes, Some(object), old).await;
+        assert_eq!(result.is_err(), refused, "{row}");
+    }
+}
