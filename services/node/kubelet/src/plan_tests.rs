@@ -183,7 +183,11 @@ fn ends_are_answered_as_the_policy_says() {
         world(one(policy)).exited("main", 0, code, 90).check(expected);
     }
     let backoff = Backoff::default().next(at(50));
-    let crash = |w: World| w.remembers(|memory| drop(memory.restarts.insert("main".into(), backoff)));
+    let crash = |w: World| {
+        w.remembers(|memory| {
+            memory.restarts.insert("main".into(), backoff);
+        })
+    };
     crash(world(one("Always")).exited("main", 1, 1, 95)).check("main:CrashLoopBackOff, @105");
     crash(world(one("Always")).exited("main", 1, 1, 95)).at(105).check("start main#2");
     let spec = json!({ "restartPolicy": "Never", "initContainers": [{ "name": "a" }], "containers": [{ "name": "main" }] });
@@ -200,22 +204,30 @@ fn ends_are_answered_as_the_policy_says() {
 fn what_fails_its_probes_or_changes_is_replaced() {
     let spec = json!({ "terminationGracePeriodSeconds": 30, "containers": [
         { "name": "main", "image": "i", "livenessProbe": { "terminationGracePeriodSeconds": 3 }, "startupProbe": {} } ] });
-    let probed =
-        |probed: Probed| move |memory: &mut Memory| drop(memory.probes.insert("main-0".into(), probed));
+    let probed = |probed: Probed| {
+        move |memory: &mut Memory| {
+            memory.probes.insert("main-0".into(), probed);
+        }
+    };
     let w = || world(spec.clone()).runs("main", 0);
     w().remembers(probed(Probed { startup: Some(true), liveness: Some(true), readiness: Some(false) }))
         .check("");
     w().remembers(probed(Probed { liveness: Some(false), startup: Some(true), readiness: None }))
         .check("stop main-0 3s");
     w().remembers(probed(Probed { startup: Some(false), ..Probed::default() })).check("stop main-0 30s");
-    w().remembers(|memory| drop(memory.hooks.insert("main-0".into(), Hook::Failed("no".into()))))
-        .check("stop main-0 30s");
+    w().remembers(|memory| {
+        memory.hooks.insert("main-0".into(), Hook::Failed("no".into()));
+    })
+    .check("stop main-0 30s");
     let mut changed = w();
     changed.pod.spec.as_mut().unwrap().containers[0].image = Some("j".into());
     changed.check("stop main-0 30s");
     // A stop that is under way is not asked for twice, a faster one is.
-    let stopping =
-        |until: i64| move |memory: &mut Memory| drop(memory.stopping.insert("main-0".into(), at(until)));
+    let stopping = |until: i64| {
+        move |memory: &mut Memory| {
+            memory.stopping.insert("main-0".into(), at(until));
+        }
+    };
     let dead = Probed { liveness: Some(false), startup: Some(true), readiness: None };
     w().remembers(probed(dead)).remembers(stopping(103)).check("");
     w().remembers(probed(dead)).remembers(stopping(130)).check("stop main-0 3s");
@@ -290,7 +302,9 @@ fn what_a_start_needs_is_waited_for() {
         }
     };
     world(one("Always"))
-        .remembers(|memory| drop(memory.images.insert("main".into(), ImageState::Pulling)))
+        .remembers(|memory| {
+            memory.images.insert("main".into(), ImageState::Pulling);
+        })
         .check("");
     world(one("Always")).remembers(image(trouble("ErrImagePull", 99, 110))).check("main:ErrImagePull, @101");
     world(one("Always"))
@@ -302,7 +316,9 @@ fn what_a_start_needs_is_waited_for() {
         .check("main:ErrImageNeverPull, @101");
     let failed = trouble("CreateContainerConfigError", 99, 101);
     world(one("Always"))
-        .remembers(|memory| drop(memory.failed_starts.insert("main".into(), failed.clone())))
+        .remembers(|memory| {
+            memory.failed_starts.insert("main".into(), failed.clone());
+        })
         .check("main:CreateContainerConfigError, @101");
     let volumes = trouble("FailedMount", 99, 101);
     world(one("Always"))
@@ -326,7 +342,9 @@ fn what_a_start_needs_is_waited_for() {
     let spec = json!({ "containers": [{ "name": "main" }, { "name": "other" }] });
     world(spec)
         .runs("main", 0)
-        .remembers(|memory| drop(memory.hooks.insert("main-0".into(), Hook::Running)))
+        .remembers(|memory| {
+            memory.hooks.insert("main-0".into(), Hook::Running);
+        })
         .check("");
 }
 

@@ -99,14 +99,11 @@ impl Sides<'_> {
         let latest = self.seen.latest(name);
         let previous_exit = self.seen.all(name).skip(1).find_map(|one| one.exit().map(|exit| (one, exit)));
         let waiting = self.plan.waiting.get(name);
-        let is_coming = self.plan_starts(name);
         let old = self.old_status(name);
 
         let (state, last) = match latest.map(|one| (one, &one.state)) {
             Some((_, State::Running { started })) => (running(*started), previous_exit),
-            Some((one, State::Exited(exit))) if waiting.is_none() && !is_coming => {
-                (terminated(one, exit), previous_exit)
-            }
+            Some((one, State::Exited(exit))) if waiting.is_none() => (terminated(one, exit), previous_exit),
             Some((one, State::Exited(exit))) => (self.waiting(role, waiting), Some((one, exit))),
             Some((_, State::Created | State::Unknown)) | None => (self.waiting(role, waiting), previous_exit),
         };
@@ -156,11 +153,6 @@ impl Sides<'_> {
             state: Some(state),
             ..ContainerStatus::default()
         }
-    }
-
-    fn plan_starts(&self, name: &str) -> bool {
-        let starts = |action: &crate::plan::Action| matches!(action, crate::plan::Action::Start { name: one, .. } if one == name);
-        self.plan.actions.iter().any(starts)
     }
 
     fn old_status(&self, name: &str) -> Option<&ContainerStatus> {

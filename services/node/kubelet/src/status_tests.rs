@@ -114,8 +114,9 @@ fn phases_and_conditions_follow_the_containers() {
         .exited("main", 0)
         .check("Succeeded | Ready ContainersReady | main:ended(0):false");
 
+    case(plain("Always")).exited("main", 1).check("Running | Ready ContainersReady | main:ended(1):false");
     let mut crashing = case(plain("Always")).exited("main", 1);
-    let failing = crate::backoff::Backoff::default().next(at(80));
+    let failing = crate::backoff::Backoff::default().next(at(70)).next(at(80));
     crashing.memory.restarts.insert("main".into(), failing);
     crashing.check("Running | Ready ContainersReady | main:CrashLoopBackOff:false");
 

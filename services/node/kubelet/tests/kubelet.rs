@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 const INSIDE: &str = "ROADSTEAD_TEST_INSIDE";
 const POD: &str = "/api/v1/namespaces/blue/pods/web";
-const CGROUPS: &str = "/roadstead-test/kubelet";
+const CGROUPS: &str = "/roadstead-test-kubelet";
 
 #[test]
 fn a_pod_lives_and_dies() {

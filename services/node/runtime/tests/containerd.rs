@@ -12,6 +12,9 @@ use node_runtime::cri::{
 };
 use node_runtime::{Containerd, ContainerdConfig, Cri, images, sweep};
 
+/// Below it the sandboxes of this test; removed at its end from every hierarchy.
+const CGROUP: &str = "/roadstead-test-runtime";
+
 fn config(folder: &Path) -> ContainerdConfig {
     ContainerdConfig {
         root: folder.join("root"),
@@ -39,7 +42,7 @@ fn sandbox(folder: &Path) -> PodSandboxConfig {
         log_directory: folder.join("logs").display().to_string(),
         labels: HashMap::from([("pod".to_owned(), "web".to_owned())]),
         linux: Some(LinuxPodSandboxConfig {
-            cgroup_parent: String::new(),
+            cgroup_parent: CGROUP.into(),
             security_context: Some(security),
             sysctls: HashMap::new(),
         }),
@@ -87,11 +90,24 @@ async fn a_container_lives_and_dies_on_a_real_containerd() {
     containerd.stop().await;
     // What a killed agent leaves behind: the second sandbox, whose shim outlives its containerd.
     let swept = sweep(&folder.join("containerd.sock"), &[&folder.join("state"), &folder.join("root")]).await;
+    remove_cgroups();
     outcome.unwrap();
     assert!(swept.unwrap() >= 2, "the shim and the sandbox's pause process");
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&folder.display().to_string()), "no mount is left behind");
     assert!(tasks.stop(Duration::from_secs(5)).await);
+}
+
+fn remove_cgroups() {
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().filter_map(Result::ok);
+    let roots = hierarchies.map(|entry| entry.path()).chain(["/sys/fs/cgroup".into()]);
+    for root in roots.map(|path| path.join(CGROUP.trim_start_matches('/'))) {
+        for container in std::fs::read_dir(&root).into_iter().flatten().filter_map(Result::ok) {
+            // Files are refused and stay; they go with their folder.
+            let _ = std::fs::remove_dir(container.path());
+        }
+        let _ = std::fs::remove_dir(&root);
+    }
 }
 
 async fn live(cri: &Cri, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {

@@ -237,6 +237,8 @@ fn header_block(headers: &[(&str, &str)], first: bool) -> Vec<u8> {
     block.put_u16_le(length);
     block.put_u16_le(!length);
     block.extend_from_slice(&plain[..usize::from(length)]);
+    // An empty block is zlib's flush: without it Go's reader asks for more before it gives out what it has.
+    block.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
     block
 }
 
@@ -267,6 +269,7 @@ mod tests {
         assert_eq!(first[6..], second);
         let plain = [0, 0, 0, 1, 0, 0, 0, 1, b'a', 0, 0, 0, 2, b'b', b'c'];
         assert_eq!(second[..5], [0, 15, 0, 0xf0, 0xff]);
-        assert_eq!(second[5..], plain);
+        assert_eq!(second[5..20], plain);
+        assert_eq!(second[20..], [0, 0, 0, 0xff, 0xff]);
     }
 }

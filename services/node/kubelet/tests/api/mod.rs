@@ -10,12 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, broadcast};
 
-type Body = BoxBody<Bytes, Infallible>;
+type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 #[derive(Clone)]
 pub struct FakeApi {
@@ -138,7 +138,7 @@ impl FakeApi {
             let line = mine.then(|| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
             async move { line }
         });
-        Response::new(BodyExt::boxed(StreamBody::new(SyncStream(Box::pin(lines)))))
+        Response::new(BodyExt::boxed_unsync(StreamBody::new(lines)))
     }
 }
 
@@ -148,22 +148,9 @@ fn tokio_stream_of<T: Clone + Send + 'static>(
     futures::stream::unfold(from, |mut from| async move { from.recv().await.ok().map(|item| (item, from)) })
 }
 
-/// BoxBody wants Sync; only one task ever polls the stream.
-struct SyncStream(std::pin::Pin<Box<dyn futures::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>);
-
-impl futures::Stream for SyncStream {
-    type Item = Result<Frame<Bytes>, Infallible>;
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0.as_mut().poll_next(cx)
-    }
-}
-
 fn answer(status: StatusCode, object: &Value) -> Response<Body> {
     let body = Full::new(Bytes::from(object.to_string()));
-    let mut response = Response::new(BodyExt::boxed(body));
+    let mut response = Response::new(BodyExt::boxed_unsync(body));
     *response.status_mut() = status;
     response
 }
