@@ -128,10 +128,11 @@ async fn a_daemon_set_has_one_pod_on_each_fitting_node() {
     node(&cluster, "n4", None);
     until("three pods", || status()["numberAvailable"] == 3).await;
     cluster.patch(&DAEMON_SETS, "ds", json!({"spec": {"template": template("ds", "two")}})).await;
-    until("updated", || status()["updatedNumberScheduled"] == 3 && status()["numberAvailable"] == 3).await;
-    let images: Vec<Value> =
-        cluster.api.all(&PODS).iter().map(|pod| pod["spec"]["containers"][0]["image"].clone()).collect();
-    assert_eq!(images, ["two", "two", "two"]);
+    let images = || -> Vec<Value> {
+        cluster.api.all(&PODS).iter().map(|pod| pod["spec"]["containers"][0]["image"].clone()).collect()
+    };
+    until("updated", || images() == ["two", "two", "two"] && status()["numberAvailable"] == 3).await;
+    until("and told", || status()["updatedNumberScheduled"] == 3).await;
 }
 
 #[tokio::test(start_paused = true)]

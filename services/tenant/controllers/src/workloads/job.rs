@@ -507,15 +507,30 @@ struct Indexes(BTreeMap<i64, i64>);
 impl Indexes {
     /// What cannot be read is left out: that index is run again.
     fn parse(text: &str) -> Indexes {
-        let mut indexes = Indexes::default();
+        let mut ranges: Vec<(i64, i64)> = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             if let (Ok(first), Ok(last)) = (first.parse::<i64>(), last.parse::<i64>())
                 && first <= last
             {
-                indexes.0.insert(first, last);
+                ranges.push((first, last));
             }
         }
+        ranges.sort_unstable();
+        // Neighbours are one range here, though the written form keeps two of them apart.
+        let mut indexes = Indexes::default();
+        let mut open: Option<(i64, i64)> = None;
+        for (first, last) in ranges {
+            open = match open {
+                Some((start, end)) if first <= end.saturating_add(1) => Some((start, end.max(last))),
+                Some((start, end)) => {
+                    indexes.0.insert(start, end);
+                    Some((first, last))
+                }
+                None => Some((first, last)),
+            };
+        }
+        indexes.0.extend(open);
         indexes
     }
     fn contains(&self, index: i64) -> bool {
