@@ -106,8 +106,9 @@ impl Cell for Orders {
         let hosted = self.hosted(&request.cluster_id)?;
         let lifetime = Duration::from_secs(request.lifetime_seconds).min(LONGEST_CREDENTIAL);
         let pki = hosted.plane().pki();
+        let groups: Vec<&str> = request.groups.iter().map(String::as_str).collect();
         let issued = pki
-            .issue_client(&request.user, &request.groups, lifetime)
+            .issue_client(&request.user, &groups, lifetime)
             .map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(IssueCredentialResponse {
             ca_pem: pki.ca_pem().to_owned(),

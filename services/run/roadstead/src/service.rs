@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use base_clock::SystemClock;
 use base_net::tasks::Tasks;
+use node_agent::{JoinOptions, NodeConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::child::{die_with_parent, say_ready};
 use crate::cli::Node;
@@ -68,6 +70,46 @@ pub async fn stop_signal() -> Result<()> {
         _ = interrupt.recv() => {}
     }
     Ok(())
+}
+
+pub async fn node(command: Node) -> Result<()> {
+    let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-node"))?;
+    let config = match command {
+        Node::Run { config } => {
+            let config = NodeConfig::read(&config)?;
+            if config.own_namespaces {
+                // Started by `up`: without its parent it would be in nobody's care.
+                die_with_parent()?;
+            }
+            config
+        }
+        Node::Join(join) => {
+            node_agent::join(JoinOptions {
+                server: join.server,
+                tls_server_name: join.tls_server_name,
+                token: join.token,
+                ca_file: join.ca_file,
+                ca_cert_hashes: join.discovery_token_ca_cert_hash.into_iter().collect(),
+                name: join.name,
+                data_dir: join.data,
+            })
+            .await?
+        }
+    };
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let with_parent = config.stop_with_parent;
+    tokio::spawn(async move {
+        node_agent::stop_signal(with_parent).await;
+        stopping.cancel();
+    });
+    let name = config.name.clone();
+    let ready = move |_address| {
+        if let Err(error) = say_ready(&NodeReady { name }) {
+            tracing::warn!("nobody hears that the node is ready: {error:#}");
+        }
+    };
+    Ok(node_agent::run(config, stop, ready).await?)
 }
 
 fn read_config<T: DeserializeOwned>(path: &Path) -> Result<T> {

@@ -6,6 +6,7 @@ mod nodes;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -44,7 +45,7 @@ pub async fn run(options: Up) -> Result<()> {
     let _telemetry = base_telemetry::init(&telemetry)?;
 
     // Innermost first: nodes end while their API server is still there, cells before the manager.
-    let fleet = Fleet { managers: Tasks::new(), cells: Tasks::new(), gateway: Tasks::new(), nodes: Tasks::new() };
+    let fleet = Fleet::default();
     let outcome = tokio::select! {
         outcome = bring_up(&options, &layout, &fleet, started) => outcome,
         signal = stop_signal() => signal.map(|()| eprintln!("stopped before everything was up")),
@@ -58,11 +59,13 @@ pub async fn run(options: Up) -> Result<()> {
 }
 
 /// Everything that runs, in the groups that end one after the other.
+#[derive(Default)]
 struct Fleet {
     managers: Tasks,
     cells: Tasks,
     gateway: Tasks,
     nodes: Tasks,
+    network: OnceLock<nodes::Network>,
 }
 
 impl Fleet {
@@ -72,16 +75,19 @@ impl Fleet {
                 tracing::warn!("something is still running after 30 s");
             }
         }
+        if let Some(network) = self.network.get() {
+            network.remove().await;
+        }
     }
 }
 
 async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant) -> Result<()> {
     let ca = fleet_ca(layout)?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
-    let network = nodes::prepare(options, layout)?;
+    let network = nodes::prepare(options, layout).await?.map(|network| fleet.network.get_or_init(|| network));
 
     let mut gateways = vec![options.gateway];
-    gateways.extend(network.as_ref().map(|network| SocketAddr::new(network.host_address, options.gateway.port())));
+    gateways.extend(network.map(|network| SocketAddr::new(network.host_address, options.gateway.port())));
     let manager = start_manager(options, layout, &ca, &gateways, &fleet.managers).await?;
     for number in 1..=options.cells {
         start_cell(number, layout, &ca, &binary, &manager, &fleet.cells).await?;
@@ -110,7 +116,7 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     let kubeconfig = demo_kubeconfig(layout, &client, &cluster).await?;
     progress("cluster demo serving");
     if let Some(network) = network {
-        nodes::start(options, layout, &network, &client, &cluster, &binary, &fleet.nodes).await?;
+        nodes::start(options, layout, network, &client, &cluster, &binary, &fleet.nodes).await?;
     }
     println!(
         "ready in {:.1} s: manager https://{}, gateway {}, token {}, kubeconfig {}",
