@@ -227,13 +227,6 @@ impl Log {
         }
     }
 
-    /// The terms of the entries in `range` that the log has; answered from memory.
-    pub fn position(&self, group: GroupId, index: u64) -> Result<Option<Position>, LogError> {
-        let state = self.shared.state.lock();
-        let found = state.index.group(group)?;
-        Ok(found.and_then(|group| group.slot(index)).map(|slot| Position { term: slot.term, index }))
-    }
-
     /// Bytes that the body of one record may have at most.
     pub fn record_limit(&self) -> usize {
         self.shared.config.segment_bytes as usize / 2

@@ -23,8 +23,7 @@ fn main() {
 }
 
 async fn measure(directory: PathBuf) {
-    let mut config = HostConfig::new(CellId::generate());
-    config.rest_after = Duration::from_millis(500);
+    let config = HostConfig::new(CellId::generate());
     let host = Host::open(&directory, config.clone()).await.expect("open");
     let before = resident_kib();
     let mut took = Vec::new();
@@ -57,14 +56,18 @@ async fn measure(directory: PathBuf) {
         took.push(began.elapsed());
     }
     row("write of 1 KiB, one at a time", &mut took);
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let began = Instant::now();
+    while host.awake() > 0 && began.elapsed() < Duration::from_secs(30) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    println!("{:<44} {:>9}", "groups still awake after a while", host.awake());
     println!(
         "{:<44} {:>9} KiB",
         "resident per cluster, at rest again",
         (resident_kib() - before) / CLUSTERS as u64
     );
 
-    for (name, spread) in [("one group", 1), ("500 groups", CLUSTERS)] {
+    for (name, spread) in [("one group", 1), ("64 groups", 64), ("500 groups", CLUSTERS)] {
         let syncs = host.log_stats().syncs;
         let began = Instant::now();
         let groups = Arc::new(groups.clone());

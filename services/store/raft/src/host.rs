@@ -278,6 +278,11 @@ impl Host {
         self.log.failure()
     }
 
+    /// How many groups have their Raft open at the moment; the others are at rest.
+    pub fn awake(&self) -> usize {
+        self.members().iter().filter(|member| member.is_open()).count()
+    }
+
     /// What the shared log has done since it was opened.
     pub fn log_stats(&self) -> Stats {
         self.log.stats()

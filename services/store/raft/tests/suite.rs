@@ -393,6 +393,14 @@ async fn raft_rests_and_wakes_without_anybody_noticing() {
     }
     writer.await.expect("the writer");
     assert_eq!(*group.leadership().borrow(), term);
+    let rested = tokio::time::timeout(Duration::from_secs(10), async {
+        while host.awake() > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    rested.await.expect("it goes to rest");
+    group.write(command(vec![put("last", "x", Expect::Absent)])).await.expect("it wakes");
+    assert_eq!(host.awake(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
