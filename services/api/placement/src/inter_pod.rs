@@ -173,7 +173,8 @@ impl InterPod {
         let nowhere = self.towards.iter().all(|(_, counts)| counts.is_empty());
         for (term, counts) in &self.towards {
             let Some(domain) = term.domain(node) else { return Err((TOWARDS, true)) };
-            if !counts.contains_key(&domain) && !(nowhere && self.starts_group) {
+            let satisfied = counts.contains_key(&domain) || (nowhere && self.starts_group);
+            if !satisfied {
                 return Err((TOWARDS, true));
             }
         }

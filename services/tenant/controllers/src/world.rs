@@ -22,11 +22,14 @@ pub struct World {
     catalog: Arc<Catalog>,
     shelves: Vec<Shelf>,
     owned: HashMap<Uuid, BTreeSet<Key>>,
-    pods_on: BTreeMap<Arc<str>, BTreeSet<(Arc<str>, Arc<str>)>>,
+    pods_on: BTreeMap<Arc<str>, BTreeSet<PodName>>,
     node_of: HashMap<Uuid, Arc<str>>,
     /// Deletes the API has accepted and no watch has shown yet.
     doomed: HashSet<Uuid>,
 }
+
+/// Namespace and name.
+type PodName = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Shelf {

@@ -48,6 +48,12 @@ const BINDINGS: &[BindingRow] = &[
         "Group:system:nodes",
     ),
     bind("roadstead:node-agent", "ClusterRole/roadstead:node-agent", "Group:system:nodes"),
+    // A stock cluster leaves kubelet serving certificates to people; ours approves a node's own names.
+    bind(
+        "roadstead:kubelet-serving-approver",
+        "ClusterRole/system:certificates.k8s.io:kubelet-serving-approver",
+        "ServiceAccount:kube-system:certificate-controller",
+    ),
 ];
 
 const SYSTEM_ROLES: &[RoleRow] = &[
@@ -68,11 +74,21 @@ const SYSTEM_BINDINGS: &[BindingRow] = &[
     ),
 ];
 
-const PUBLIC_ROLES: &[RoleRow] =
-    &[role("kubeadm:bootstrap-signer-clusterinfo", &[named("get", "core", "configmaps", "cluster-info")])];
+const PUBLIC_ROLES: &[RoleRow] = &[
+    role("kubeadm:bootstrap-signer-clusterinfo", &[named("get", "core", "configmaps", "cluster-info")]),
+    // kubeadm makes the ConfigMap by hand; here its signer does.
+    role("roadstead:cluster-info", &[on("create", "core", "configmaps")]),
+];
 
-const PUBLIC_BINDINGS: &[BindingRow] = &[bind(
-    "kubeadm:bootstrap-signer-clusterinfo",
-    "Role/kubeadm:bootstrap-signer-clusterinfo",
-    "User:system:anonymous",
-)];
+const PUBLIC_BINDINGS: &[BindingRow] = &[
+    bind(
+        "kubeadm:bootstrap-signer-clusterinfo",
+        "Role/kubeadm:bootstrap-signer-clusterinfo",
+        "User:system:anonymous",
+    ),
+    bind(
+        "roadstead:cluster-info",
+        "Role/roadstead:cluster-info",
+        "ServiceAccount:kube-system:bootstrap-signer",
+    ),
+];

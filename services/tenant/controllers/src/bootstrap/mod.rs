@@ -44,11 +44,8 @@ fn read(secret: &Object) -> Option<Token> {
     if *secret.header.name != *format!("bootstrap-token-{id}") {
         return None;
     }
-    let expires = match text("expiration") {
-        // A time nobody can read has passed: better a token too few than one too many.
-        Some(at) => Some(at.parse().unwrap_or(Timestamp::UNIX_EPOCH)),
-        None => None,
-    };
+    // A time nobody can read has passed: better a token too few than one too many.
+    let expires = text("expiration").map(|at| at.parse().unwrap_or(Timestamp::UNIX_EPOCH));
     Some(Token {
         id,
         secret: text("token-secret")?,

@@ -89,6 +89,7 @@ pub(super) fn unfit(request: &Document) -> Option<String> {
     let mut wanted = BTreeSet::from([needed, "digital signature"]);
     let plain = usages == wanted;
     wanted.insert("key encipherment");
+    let named = !asked.dns.is_empty() || !asked.ips.is_empty();
     let why = if asked.organisations != [NODES] {
         "the organization must be system:nodes"
     } else if asked.name.strip_prefix(NODE_PREFIX).is_none_or(str::is_empty) {
@@ -97,9 +98,9 @@ pub(super) fn unfit(request: &Document) -> Option<String> {
         "the usages are not those of this signer"
     } else if asked.others > 0 {
         "only DNS and IP subjectAltNames are possible"
-    } else if sans && asked.dns.is_empty() && asked.ips.is_empty() {
+    } else if sans && !named {
         "at least one DNS or IP subjectAltName is required"
-    } else if !sans && !(asked.dns.is_empty() && asked.ips.is_empty()) {
+    } else if !sans && named {
         "subjectAltNames are not possible"
     } else {
         return None;

@@ -104,10 +104,13 @@ impl Controller for LegacyEndpoints {
     }
 }
 
+/// Ports, addresses that are ready, and those that are not.
+type Group = (Vec<Value>, Vec<Value>, Vec<Value>);
+
 fn subsets(backends: &[Backend], spec: &ServiceSpec) -> Vec<Value> {
     let families = spec.families();
     let family = families.first().copied().unwrap_or("IPv4");
-    let mut groups: BTreeMap<String, (Vec<Value>, Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for backend in backends {
         let Some(ip) = backend.ips.iter().find(|ip| is_family(ip, family)) else { continue };
         let mut address = json!({"ip": ip, "targetRef": backend.target});

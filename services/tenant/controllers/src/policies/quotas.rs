@@ -235,15 +235,19 @@ fn storage(world: &World, namespace: &str) -> Quantity {
 }
 
 fn counted_resource(catalog: &Catalog, name: &str) -> Option<ResourceId> {
-    let name = name.strip_prefix("count/").unwrap_or(match name {
-        "services"
-        | "secrets"
-        | "configmaps"
-        | "persistentvolumeclaims"
-        | "replicationcontrollers"
-        | "resourcequotas" => name,
+    let name = match (name.strip_prefix("count/"), name) {
+        (Some(counted), _) => counted,
+        (
+            None,
+            "services"
+            | "secrets"
+            | "configmaps"
+            | "persistentvolumeclaims"
+            | "replicationcontrollers"
+            | "resourcequotas",
+        ) => name,
         _ => return None,
-    });
+    };
     catalog.ids().find(|id| {
         let resource = catalog.get(*id);
         resource.namespaced && resource.gvr.group_resource() == name
