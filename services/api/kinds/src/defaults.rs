@@ -45,3 +45,37 @@ fn descend(field: &FieldInfo, value: &mut Value, depth: usize) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api_machinery::Gvk;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_is_there_is_filled_in() {
+        for (gvk, pointer, body, wanted) in [
+            (
+                Gvk::new("", "v1", "Service"),
+                "/spec/ports",
+                json!({"spec": {"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 1, "protocol": null}]}}),
+                json!([{"port": 80, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}, {"port": 1, "protocol": "TCP"}]),
+            ),
+            (Gvk::new("", "v1", "Service"), "/spec", json!({"metadata": {}}), Value::Null),
+            (
+                Gvk::new("apps", "v1", "Deployment"),
+                "/spec/template/spec/volumes/0/azureDisk",
+                // Through a struct that JSON flattens.
+                json!({"spec": {"template": {"spec": {"volumes": [{"name": "v", "azureDisk": {"kind": "Dedicated"}}]}}}}),
+                json!({"kind": "Dedicated", "cachingMode": "ReadWrite", "fsType": "ext4"}),
+            ),
+            // A body of the wrong shape is somebody else's to refuse.
+            (Gvk::new("", "v1", "Service"), "/spec", json!({"spec": [1]}), json!([1])),
+        ] {
+            let message = kinds().kind_message(&gvk).expect("a built-in kind").id;
+            let mut document = Document::from_value(body).expect("an object");
+            apply(message, &mut document);
+            assert_eq!(document.pointer(pointer).cloned().unwrap_or_default(), wanted, "{gvk} {pointer}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What kinds and fields are for: sentences that `kubectl explain` shows.
 //!
+//! Upstream's words, taken from the doc comments of the k8s-openapi crate (Apache-2.0) by `tablegen`.
 //! They are a megabyte of text, so they stay compressed in the program and are unpacked only while a document
 //! is being made.
 
