@@ -34,11 +34,11 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> NodeNetworkError
 ///
 /// Only for a process started by [`crate::launch`]: on a machine's own namespaces this would hide /run.
 pub fn isolate(name: &str, cache_dir: &Path) -> Result<(), NodeNetworkError> {
-    if same_mount_namespace_as_init() {
+    if !has_own_namespaces() {
         return Err(NodeNetworkError::System {
             what: "making this node's namespaces its own".to_owned(),
             cause: io::Error::other(
-                "the process still shares the machine's mounts; start it by `roadstead up`",
+                "the process shares its parent's mounts, or cannot tell; start it by `roadstead up`",
             ),
         });
     }
@@ -60,12 +60,18 @@ pub fn isolate(name: &str, cache_dir: &Path) -> Result<(), NodeNetworkError> {
         .map_err(|errno| system("setting the host name")(errno.into()))
 }
 
-fn same_mount_namespace_as_init() -> bool {
-    let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-    match (of("self"), of("1")) {
-        (Some(ours), Some(inits)) => ours == inits,
-        _ => false, // no right to look at process 1: not a machine's root namespace
-    }
+/// Whether this process has other mounts and another host name than whoever started it.
+///
+/// Only a clear yes is one: what follows would hide the machine's /run and change its host name. Process 1
+/// would be the wrong one to compare with, since its namespaces may be hidden from us.
+fn has_own_namespaces() -> bool {
+    let parent = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().to_string());
+    let Some(parent) = parent else { return false };
+    let of = |pid: &str, kind: &str| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok();
+    ["mnt", "uts"].into_iter().all(|kind| match (of("self", kind), of(&parent, kind)) {
+        (Some(ours), Some(parents)) => ours != parents,
+        (_, _) => false,
+    })
 }
 
 /// Lets this namespace forward packets, and finds out now rather than at the first Service whether the
@@ -160,6 +166,11 @@ fn as_range(text: &str) -> Option<Subnet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_was_just_started_has_no_namespace_of_its_own() {
+        assert!(!has_own_namespaces());
+    }
 
     #[test]
     fn only_what_cannot_answer_a_pod_is_masqueraded() {
