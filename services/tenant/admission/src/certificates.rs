@@ -28,14 +28,13 @@ impl Admission for Certificates {
             return Ok(Vec::new());
         };
         match (attributes.operation, attributes.subresource) {
-            (Operation::Create, "") => {
+            (Operation::Create, "")
                 if new.get_str("spec.signerName") == Some("kubernetes.io/kube-apiserver-client")
-                    && asks_for_masters(new)
-                {
-                    return Err(attributes.forbidden(format!(
-                        "use of kubernetes.io/kube-apiserver-client signer with {MASTERS} group is not allowed"
-                    )));
-                }
+                    && asks_for_masters(new) =>
+            {
+                return Err(attributes.forbidden(format!(
+                    "use of kubernetes.io/kube-apiserver-client signer with {MASTERS} group is not allowed"
+                )));
             }
             (Operation::Update, "approval") => {
                 let signer = old.and_then(|old| old.get_str("spec.signerName")).unwrap_or_default();

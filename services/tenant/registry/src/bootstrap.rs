@@ -198,15 +198,26 @@ fn builtin() -> Vec<(Gvr, Document)> {
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// Name, shares, percent lendable, and queues, hand size where requests wait.
-const LEVELS: [(&str, i64, i64, Option<(i64, i64)>); 7] = [
-    ("catch-all", 5, 0, None),
-    ("system", 30, 33, Some((64, 6))),
-    ("node-high", 40, 25, Some((64, 6))),
-    ("leader-election", 10, 0, Some((16, 4))),
-    ("workload-high", 40, 50, Some((128, 6))),
-    ("workload-low", 100, 90, Some((128, 6))),
-    ("global-default", 20, 50, Some((128, 6))),
+struct Level {
+    name: &'static str,
+    shares: i64,
+    lendable_percent: i64,
+    /// Queues and hand size, where requests wait rather than be rejected.
+    queues: Option<(i64, i64)>,
+}
+
+const fn level(name: &'static str, shares: i64, lendable_percent: i64, queues: Option<(i64, i64)>) -> Level {
+    Level { name, shares, lendable_percent, queues }
+}
+
+const LEVELS: [Level; 7] = [
+    level("catch-all", 5, 0, None),
+    level("system", 30, 33, Some((64, 6))),
+    level("node-high", 40, 25, Some((64, 6))),
+    level("leader-election", 10, 0, Some((16, 4))),
+    level("workload-high", 40, 50, Some((128, 6))),
+    level("workload-low", 100, 90, Some((128, 6))),
+    level("global-default", 20, 50, Some((128, 6))),
 ];
 
 fn priority_levels() -> Vec<(Gvr, Document)> {
@@ -215,7 +226,7 @@ fn priority_levels() -> Vec<(Gvr, Document)> {
     let exempt = json!({"metadata": metadata("exempt"), "spec": {"type": "Exempt",
         "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}, "status": {}});
     let mut all = vec![(gvr.clone(), document(exempt))];
-    for (name, shares, lendable, queues) in LEVELS {
+    for Level { name, shares, lendable_percent: lendable, queues } in LEVELS {
         let response = match queues {
             None => json!({"type": "Reject"}),
             Some((queues, hand)) => json!({"type": "Queue",

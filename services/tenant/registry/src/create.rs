@@ -33,8 +33,29 @@ impl Registry {
         object: Document,
     ) -> Result<Written, Status> {
         let resource = self.resource(of)?;
+        if resource.hashed.is_none() {
+            return self.create_unstored(ctx, resource, namespace, object).await;
+        }
         let object = self.decoded(resource, namespace, object)?;
         self.create_decoded(ctx, resource, object, Ownership::Update).await
+    }
+
+    /// A kind that is a verb in disguise. Reviews are answered by the API server; what is left is the old way
+    /// to bind a pod, which does the same as `pods/binding`.
+    async fn create_unstored(
+        &self,
+        ctx: &Context,
+        resource: &ResourceInfo,
+        namespace: Option<&str>,
+        object: Document,
+    ) -> Result<Written, Status> {
+        if &*resource.collection != "bindings" {
+            return Err(Status::method_not_allowed());
+        }
+        let name = object.name().to_owned();
+        let pods = Gvr::core("pods");
+        self.create_subresource(ctx, &pods, namespace, &name, "binding", object.clone()).await?;
+        Ok(Written { object: unstored(resource, &object)?, created: true })
     }
 
     /// Type, namespace and form of a body; in the storage version afterwards.

@@ -153,12 +153,9 @@ impl Registry {
                         None => unstored(resource, &new),
                     };
                 }
-                Err(WriteError::Rejected(Rejected::Conflict { op: 0, found: now, .. })) => {
-                    if insists && now.is_some() {
-                        return Err(Status::stale(&resource.gvr, name));
-                    }
-                    found = now;
-                }
+                // Another was quicker. Whoever insists on a revision is refused when it is compared again; a
+                // patch has none of its own and is applied to what is there now.
+                Err(WriteError::Rejected(Rejected::Conflict { op: 0, found: now, .. })) => found = now,
                 Err(WriteError::Rejected(Rejected::Conflict { .. })) => {
                     tokio::task::yield_now().await;
                     found = self.entry(resource, namespace, name);

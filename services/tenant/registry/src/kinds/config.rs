@@ -125,11 +125,9 @@ impl Strategy for Secrets {
                     }
                 }
             }
-            "kubernetes.io/basic-auth" => {
-                if !has("username") && !has("password") {
-                    errors.push(Field::new("data[username]").required(""));
-                    errors.push(Field::new("data[password]").required(""));
-                }
+            "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+                errors.push(Field::new("data[username]").required(""));
+                errors.push(Field::new("data[password]").required(""));
             }
             "kubernetes.io/ssh-auth" => need(&["ssh-privatekey"], &mut errors),
             "kubernetes.io/tls" => need(&["tls.crt", "tls.key"], &mut errors),

@@ -327,3 +327,34 @@ async fn evictions_respect_the_budget() {
     let left = cluster.get("policy/v1/poddisruptionbudgets", "default/b").await.unwrap();
     assert_eq!(left.get_i64("status.disruptionsAllowed"), Some(0));
 }
+
+#[tokio::test]
+async fn patches_at_once_all_count() {
+    let cluster = std::sync::Arc::new(cluster().await);
+    cluster.create("configmaps", map("a")).await.unwrap();
+    let deployment = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "web"}]}}}});
+    cluster.create("apps/v1/deployments", deployment).await.unwrap();
+    let mut patching = tokio::task::JoinSet::new();
+    for at in 0..30 {
+        let cluster = cluster.clone();
+        patching.spawn(async move {
+            let patch = Patch::Merge(json!({"data": {format!("k{at}"): "v"}}));
+            cluster.patch("configmaps", "default/a", patch).await.unwrap();
+            let scale = Patch::Merge(json!({"spec": {"replicas": at}}));
+            let of = crate::support::gvr("apps/v1/deployments");
+            let scaled = cluster.registry.patch_subresource(
+                &cluster.ctx,
+                &of,
+                Some("default"),
+                "web",
+                "scale",
+                &scale,
+            );
+            scaled.await.unwrap();
+        });
+    }
+    patching.join_all().await;
+    let all = cluster.get("configmaps", "default/a").await.unwrap();
+    assert_eq!(all.get("data").and_then(Value::as_object).map(serde_json::Map::len), Some(31));
+}
