@@ -14,7 +14,7 @@ use crate::frame::{self, GroupId, Kind};
 use crate::index::{GroupState, Index, Place, Position, Settled};
 use crate::recover;
 use crate::segment::Segment;
-use crate::writer::Writer;
+use crate::writer::{self, Writer};
 use crate::{Failure, LogError};
 
 /// Sizes of the log.
@@ -132,9 +132,13 @@ impl Log {
         let state = State { index: recovered.index, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new(), failure, config });
         let writer = Writer::new(shared.clone(), files, recovered.tail)?;
+        let watched = shared.clone();
         let handle = std::thread::Builder::new()
             .name("store-log".into())
-            .spawn(move || writer.run())
+            .spawn(move || {
+                let _told = TellOnPanic(watched);
+                writer.run();
+            })
             .map_err(|error| LogError::io("start the writer of", "the log", error))?;
         let thread = WriterThread { shared: shared.clone(), handle: Mutex::new(Some(handle)) };
         Ok(Log { shared, thread: Arc::new(thread) })
@@ -392,6 +396,17 @@ pub(crate) fn read_entry(
         return Err(corrupt("another record than the one expected here"));
     }
     Ok(Bytes::copy_from_slice(body))
+}
+
+/// A writer that panicked must not leave everybody waiting for it.
+struct TellOnPanic(Arc<Shared>);
+
+impl Drop for TellOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            writer::fail(&self.0, "the writer of the log".into(), 0, std::io::Error::other("it panicked"));
+        }
+    }
 }
 
 impl WriterThread {

@@ -370,7 +370,7 @@ impl Writer {
 }
 
 /// Marks the log as failed, before anybody hears of it, so that whoever asks next gets the same answer.
-fn fail(shared: &Shared, path: PathBuf, offset: u32, source: io::Error) -> Arc<Failure> {
+pub(crate) fn fail(shared: &Shared, path: PathBuf, offset: u32, source: io::Error) -> Arc<Failure> {
     tracing::error!(
         path = %path.display(), offset, error = %source,
         "the log has failed; nothing of this batch was acknowledged and nothing more will be written"

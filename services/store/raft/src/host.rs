@@ -239,7 +239,10 @@ impl Host {
         if place.is_none() && self.log.state(group_of(tenant))?.is_none() {
             return Err(HostError::Unknown(tenant));
         }
-        if let Some(member) = place.as_ref().and_then(|place| place.get()) {
+        if let Some(place) = &place
+            // One that is just being opened is waited for; one that cannot be opened needs no closing.
+            && let Ok(member) = place.get_or_try_init(|| self.load(tenant)).await
+        {
             member.close().await;
         }
         // The log first: a checkpoint without log is swept at the next open, a log without its checkpoint

@@ -299,6 +299,10 @@ impl Member {
         let _door = self.door.lock().await;
         let taken = self.open.write().take();
         self.shut(taken).await;
+        let replica = self.replica.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || replica.retire()).await {
+            tracing::error!(tenant = %self.tenant(), %error, "a checkpoint may still be in the making");
+        }
         self.replica.space.close();
         self.leadership.send_replace(None);
     }

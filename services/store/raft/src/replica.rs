@@ -39,8 +39,9 @@ pub(crate) struct Replica {
     /// Entries appended and not yet applied, so that applying does not read the disk. Bounded by what may
     /// be in flight at once.
     recent: Mutex<VecDeque<Entry>>,
-    /// Held while a checkpoint is written: there is one unfinished file per tenant.
-    saving: Mutex<()>,
+    /// Held while a checkpoint is written: there is one unfinished file per tenant. True once this replica
+    /// is closed, and what is on disk no longer its to change.
+    retired: Mutex<bool>,
 }
 
 #[derive(Clone, Default)]
@@ -83,7 +84,7 @@ impl Replica {
             checkpoints,
             progress: Mutex::default(),
             recent: Mutex::default(),
-            saving: Mutex::default(),
+            retired: Mutex::default(),
         }
     }
 
@@ -290,7 +291,10 @@ impl Replica {
 
     /// Writes the state as it is now into a checkpoint. Blocks; durable when it returns.
     pub(crate) fn save(&self) -> io::Result<()> {
-        let _saving = self.saving.lock();
+        let retired = self.retired.lock();
+        if *retired {
+            return Err(io::Error::other("the replica is closed"));
+        }
         let captured = {
             // Held over both, so that image and position belong together. Capturing is cheap.
             let progress = self.progress.lock();
@@ -316,9 +320,17 @@ impl Replica {
         Ok(())
     }
 
+    /// Waits for a checkpoint that is being written, and lets no other begin. Blocks.
+    pub(crate) fn retire(&self) {
+        *self.retired.lock() = true;
+    }
+
     /// Replaces the state by a peer's. Blocks; durable when it returns.
     pub(crate) fn install(&self, generation: u64, checkpoint: &Checkpoint) -> io::Result<()> {
-        let _saving = self.saving.lock();
+        let retired = self.retired.lock();
+        if *retired {
+            return Err(io::Error::other("the replica is closed"));
+        }
         let mut progress = self.progress.lock();
         if progress.generation != generation {
             return Err(io::Error::other("this opening of the group has ended"));
