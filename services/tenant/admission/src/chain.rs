@@ -91,6 +91,7 @@ pub fn default_chain() -> Chain {
             Arc::new(service_account::ServiceAccount),
             Arc::new(node::NodeRestriction),
             Arc::new(node::TaintNewNodes),
+            Arc::new(node::PodTopologyLabels),
             Arc::new(pod_security::PodSecurity),
             Arc::new(pod::Priority),
             Arc::new(pod::DefaultTolerationSeconds),

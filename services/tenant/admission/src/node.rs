@@ -36,6 +36,38 @@ impl Admission for TaintNewNodes {
     }
 }
 
+/// Tells a pod, by labels, which zone and region it landed in.
+pub(crate) struct PodTopologyLabels;
+
+const NODES: Gvr = Gvr::core("nodes");
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+
+#[async_trait]
+impl Admission for PodTopologyLabels {
+    async fn admit(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Document>,
+        _old: Option<&Document>,
+    ) -> Result<(), Status> {
+        let creates = attributes.is_under("", "pods") && attributes.operation == Operation::Create;
+        let Some(object) = object.filter(|_| creates) else { return Ok(()) };
+        let node = match attributes.subresource {
+            "" => object.get_str("spec.nodeName"),
+            "binding" => object.get_str("target.name"),
+            _ => None,
+        };
+        let Some(node) = node.filter(|node| !node.is_empty()) else { return Ok(()) };
+        let Some(node) = attributes.lookup.get(&NODES, None, node) else { return Ok(()) };
+        for key in TOPOLOGY {
+            if let Some(value) = node.header.labels.get(key) {
+                object.object_mut("metadata.labels").insert(key.to_owned(), value.as_str().into());
+            }
+        }
+        Ok(())
+    }
+}
+
 pub(crate) struct NodeRestriction;
 
 const PODS: Gvr = Gvr::core("pods");

@@ -26,8 +26,6 @@ pub enum NameRule {
     DnsSubdomain,
     /// `a-b`, at most 63 bytes.
     DnsLabel,
-    /// A DNS label that begins with a letter: Services, which become variable names.
-    DnsLabel1035,
     /// Anything that is one segment of a path: RBAC.
     PathSegment,
 }

@@ -96,7 +96,7 @@ fn check_backend(backend: &At<'_>, errors: &mut Errors) {
         (true, false) => {
             let name = service.get("name");
             if name.require(errors) {
-                name.reasons(errors, names::dns_label_1035(name.text()));
+                name.reasons(errors, names::dns_label(name.text()));
             }
             let port = service.get("port");
             let (number, named) = (port.get("number"), port.get("name"));

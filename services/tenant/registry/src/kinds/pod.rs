@@ -20,6 +20,7 @@ impl Strategy for Pods {
         pod_defaults::pod(new);
     }
     fn prepare_for_create(&self, moment: &Moment<'_>, new: &mut Document) {
+        merge_label_keys(new);
         let class = qos_class(new);
         new.set("status", json!({"phase": "Pending", "qosClass": class}));
         if !new.get_array("spec.schedulingGates").is_empty() {
@@ -149,6 +150,45 @@ impl Strategy for Pods {
     }
     fn returns_deleted(&self) -> bool {
         true
+    }
+}
+
+/// `matchLabelKeys` say "pods alike in these labels": what this pod has there becomes part of the selectors,
+/// once, so that the scheduler needs to know selectors only.
+fn merge_label_keys(pod: &mut Document) {
+    let labels = pod.labels();
+    let spread = pod_defaults::items(pod.get_mut("spec.topologySpreadConstraints"));
+    spread.for_each(|constraint| merge_into_selector(constraint, &labels));
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let path = format!("spec.affinity.{kind}");
+        let Some(Value::Object(affinity)) = pod.get_mut(&path) else { continue };
+        let required = affinity.get_mut("requiredDuringSchedulingIgnoredDuringExecution");
+        pod_defaults::items(required).for_each(|term| merge_into_selector(term, &labels));
+        let preferred = affinity.get_mut("preferredDuringSchedulingIgnoredDuringExecution");
+        for weighted in pod_defaults::items(preferred) {
+            if let Some(Value::Object(term)) = weighted.get_mut("podAffinityTerm") {
+                merge_into_selector(term, &labels);
+            }
+        }
+    }
+}
+
+fn merge_into_selector(term: &mut Map<String, Value>, labels: &std::collections::BTreeMap<String, String>) {
+    let mut added = Vec::new();
+    for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        let keys = term.get(list).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        for key in keys {
+            if let Some(value) = labels.get(key) {
+                added.push(json!({"key": key, "operator": operator, "values": [value]}));
+            }
+        }
+    }
+    // No selector matches nothing, and shall go on doing so.
+    if let Some(Value::Object(selector)) = term.get_mut("labelSelector")
+        && !added.is_empty()
+        && let Value::Array(all) = selector.entry("matchExpressions").or_insert_with(|| json!([]))
+    {
+        all.append(&mut added);
     }
 }
 

@@ -41,7 +41,7 @@ fn externally_accessible(service: &Document) -> bool {
 
 impl Strategy for Services {
     fn names(&self) -> NameRule {
-        NameRule::DnsLabel1035
+        NameRule::DnsLabel
     }
     fn defaults(&self, new: &mut Document) {
         text(new.object_mut("spec"), "type", "ClusterIP");

@@ -5,7 +5,6 @@ use crate::strategy::NameRule;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -27,7 +26,6 @@ pub(crate) fn check(rule: NameRule, name: &str, prefix: bool) -> Reasons {
     match rule {
         NameRule::DnsSubdomain => dns_subdomain(name),
         NameRule::DnsLabel => dns_label(name),
-        NameRule::DnsLabel1035 => dns_label_1035(name),
         NameRule::PathSegment => path_segment(name, prefix),
     }
 }
@@ -67,17 +65,6 @@ pub(crate) fn dns_label(name: &str) -> Reasons {
         } else {
             reasons.push(LABEL.to_owned());
         }
-    }
-    reasons
-}
-
-pub(crate) fn dns_label_1035(name: &str) -> Reasons {
-    let mut reasons = Vec::new();
-    if name.len() > 63 {
-        reasons.push(too_long(63));
-    }
-    if !label_shaped(name) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
-        reasons.push(LABEL_1035.to_owned());
     }
     reasons
 }
@@ -240,8 +227,6 @@ mod tests {
             (NameRule::DnsLabel, "a.b", false, false),
             (NameRule::DnsLabel, &long_label, false, false),
             (NameRule::DnsLabel, "1a", false, true),
-            (NameRule::DnsLabel1035, "1a", false, false),
-            (NameRule::DnsLabel1035, "a1", false, true),
             (NameRule::PathSegment, "system:node:X", false, true),
             (NameRule::PathSegment, "a/b", false, false),
             (NameRule::PathSegment, "..", false, false),

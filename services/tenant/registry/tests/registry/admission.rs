@@ -102,7 +102,7 @@ async fn refusals() {
     assert_eq!(status.details.unwrap_or_default().causes[0].reason, "NamespaceTerminating");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_quota_is_never_overdrawn() {
     let cluster = Arc::new(cluster().await);
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "5", "pods": "1", "requests.cpu": "1"}}});
@@ -250,4 +250,24 @@ async fn claims_are_protected_and_classed() {
     assert_eq!(made.get("spec.resources.requests.storage"), Some(&json!("1Gi")));
     let left = cluster.delete("persistentvolumeclaims", "default/c", DeleteOptions::default()).await.unwrap();
     assert!(left.is_some_and(|left| left.is_deleting()));
+}
+
+#[tokio::test]
+async fn a_bound_pod_is_told_its_zone() {
+    let cluster = cluster().await;
+    let node =
+        json!({"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "a", "other": "x"}}});
+    cluster.create("nodes", node).await.unwrap();
+    cluster.create("pods", pod("p", |_| {})).await.unwrap();
+    let binding =
+        crate::support::doc(json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}));
+    let pods = crate::support::gvr("pods");
+    let bound =
+        cluster.registry.create_subresource(&cluster.ctx, &pods, Some("default"), "p", "binding", binding);
+    bound.await.unwrap();
+    let labels = cluster.get("pods", "default/p").await.unwrap().labels();
+    assert_eq!(
+        labels.into_iter().collect::<Vec<_>>(),
+        [("topology.kubernetes.io/zone".to_owned(), "a".to_owned())]
+    );
 }

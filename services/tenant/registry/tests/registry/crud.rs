@@ -328,7 +328,7 @@ async fn evictions_respect_the_budget() {
     assert_eq!(left.get_i64("status.disruptionsAllowed"), Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn patches_at_once_all_count() {
     let cluster = std::sync::Arc::new(cluster().await);
     cluster.create("configmaps", map("a")).await.unwrap();

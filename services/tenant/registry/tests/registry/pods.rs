@@ -301,3 +301,29 @@ async fn other_kinds_have_their_rules() {
     let newer = cluster.get("autoscaling/v2/horizontalpodautoscalers", "default/h").await.unwrap();
     assert_eq!(newer.get_array("spec.metrics")[0]["resource"]["target"]["averageUtilization"], 50);
 }
+
+#[tokio::test]
+async fn label_keys_become_part_of_the_selectors() {
+    let cluster = cluster().await;
+    let given = pod(|pod| {
+        pod.set("metadata.labels", json!({"app": "web", "hash": "1"}));
+        let selector = json!({"matchLabels": {"app": "web"}});
+        pod.set("spec.topologySpreadConstraints", json!([{"maxSkew": 1, "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector, "matchLabelKeys": ["hash", "absent"]}]));
+        pod.set(
+            "spec.affinity",
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "host", "labelSelector": selector, "mismatchLabelKeys": ["hash"]}]}}),
+        );
+    });
+    let made = cluster.create("pods", given).await.unwrap();
+    assert_eq!(
+        made.get_array("spec.topologySpreadConstraints")[0]["labelSelector"]["matchExpressions"],
+        json!([{"key": "hash", "operator": "In", "values": ["1"]}])
+    );
+    let anti = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    assert_eq!(
+        made.get_array(anti)[0]["labelSelector"]["matchExpressions"],
+        json!([{"key": "hash", "operator": "NotIn", "values": ["1"]}])
+    );
+}

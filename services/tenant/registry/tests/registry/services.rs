@@ -123,7 +123,7 @@ async fn node_ports_are_held_by_one_service() {
     cluster.create("services", service("b", fixed)).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_shares_an_address_however_many_ask_at_once() {
     let cluster = std::sync::Arc::new(cluster().await);
     let mut asking = tokio::task::JoinSet::new();
