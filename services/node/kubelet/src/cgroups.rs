@@ -21,8 +21,12 @@ pub struct Cgroups {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Layout {
-    /// The mount point of every hierarchy and the controllers it has.
-    V1(Vec<(PathBuf, String)>),
+    V1 {
+        /// The mount point of every hierarchy and the controllers it has.
+        hierarchies: Vec<(PathBuf, String)>,
+        /// An empty version 2 tree beside them, where runc makes a folder for each container all the same.
+        unified: Option<PathBuf>,
+    },
     V2(PathBuf),
 }
 
@@ -54,7 +58,7 @@ impl Cgroups {
         let path = self.pod_path(pod);
         let limits = qos::pod_limits(pod);
         match &self.layout {
-            Layout::V1(hierarchies) => {
+            Layout::V1 { hierarchies, .. } => {
                 for (mount, controllers) in hierarchies {
                     let folder = make_v1(mount, &path, controllers)?;
                     set_v1(&folder, controllers, limits)?;
@@ -77,7 +81,9 @@ impl Cgroups {
 
     fn remove_path(&self, path: &str) -> io::Result<()> {
         let mounts: Vec<&PathBuf> = match &self.layout {
-            Layout::V1(hierarchies) => hierarchies.iter().map(|(mount, _)| mount).collect(),
+            Layout::V1 { hierarchies, unified } => {
+                hierarchies.iter().map(|(mount, _)| mount).chain(unified).collect()
+            }
             Layout::V2(mount) => vec![mount],
         };
         for mount in mounts {
@@ -89,7 +95,7 @@ impl Cgroups {
 
 fn layout(mountinfo: &str) -> Layout {
     let mut hierarchies = Vec::new();
-    let mut unified = PathBuf::from("/sys/fs/cgroup");
+    let mut unified = None;
     for line in mountinfo.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
         let mount = left.split(' ').nth(4).unwrap_or_default();
@@ -99,12 +105,15 @@ fn layout(mountinfo: &str) -> Layout {
                 let options = right.nth(1).unwrap_or_default();
                 hierarchies.push((PathBuf::from(mount), options.to_owned()));
             }
-            // Under version 1 an empty one is mounted as well; it only counts alone.
-            Some("cgroup2") => unified = PathBuf::from(mount),
+            Some("cgroup2") => unified = Some(PathBuf::from(mount)),
             _ => {}
         }
     }
-    if hierarchies.is_empty() { Layout::V2(unified) } else { Layout::V1(hierarchies) }
+    if hierarchies.is_empty() {
+        Layout::V2(unified.unwrap_or_else(|| "/sys/fs/cgroup".into()))
+    } else {
+        Layout::V1 { hierarchies, unified }
+    }
 }
 
 fn has(controllers: &str, wanted: &str) -> bool {
@@ -228,7 +237,10 @@ mod tests {
             mount("/sys/fs/cgroup/cpu,cpuacct", "rw,cpu,cpuacct"),
             mount("/sys/fs/cgroup/systemd", "rw,name=systemd"),
         ];
-        for (table, expected) in [(v1, Layout::V1(hierarchies)), (v2, Layout::V2("/sys/fs/cgroup".into()))] {
+        let unified = Some("/sys/fs/cgroup/unified".into());
+        for (table, expected) in
+            [(v1, Layout::V1 { hierarchies, unified }), (v2, Layout::V2("/sys/fs/cgroup".into()))]
+        {
             assert_eq!(layout(table), expected);
         }
     }

@@ -62,6 +62,7 @@ pub async fn execute(worker: &mut Worker, pod: &Arc<Pod>, seen: &Observed, actio
             // The end is seen when it comes.
             false
         }
+        Action::Resize { id, name } => resize(worker, pod, id, name).await,
         Action::RemoveContainer { id } => {
             let removed = worker.shared.cri.remove_container(id).await;
             logged(pod, "old container stays", removed)
@@ -208,6 +209,7 @@ async fn start_container(
             let mut memory = worker.memory.lock();
             memory.failed_starts.remove(name);
             memory.images.remove(name);
+            memory.given.insert(id.clone(), container.resources.clone().unwrap_or_default());
             drop(memory);
             post_start(worker, pod, sandbox, &container, id);
         }
@@ -461,6 +463,27 @@ fn stop_container(worker: &Worker, pod: &Arc<Pod>, id: &str, name: &str, grace_s
         }
         nudge.notify_one();
     });
+}
+
+async fn resize(worker: &Worker, pod: &Arc<Pod>, id: &str, name: &str) -> bool {
+    let Some((_, container)) = pod.roles().into_iter().find(|(_, one)| one.name == name) else {
+        return false;
+    };
+    let shared = &worker.shared;
+    let mut wanted = crate::qos::container_resources(pod, &container, shared.config.capacity.memory_bytes);
+    // Fixed when the process began, and refused by runtimes afterwards.
+    wanted.oom_score_adj = 0;
+    let pod_level = shared.cgroups.make(pod);
+    let resized = shared.cri.update_container_resources(id, wanted).await;
+    // Growing needs the pod's cgroup first, shrinking the container's: whichever was refused is asked again.
+    let pod_level = pod_level.or_else(|_| shared.cgroups.make(pod));
+    if !logged(pod, "container keeps its resources for now", resized)
+        || !logged(pod, "the pod's cgroup keeps its limits for now", pod_level)
+    {
+        return false;
+    }
+    worker.memory.lock().given.insert(id.to_owned(), container.resources.unwrap_or_default());
+    true
 }
 
 async fn release(worker: &mut Worker, pod: &Arc<Pod>) -> bool {

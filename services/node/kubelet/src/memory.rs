@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use crate::backoff::Backoff;
 
@@ -20,6 +21,8 @@ pub struct Memory {
     pub probes: HashMap<String, Probed>,
     /// postStart hooks, by container id.
     pub hooks: HashMap<String, Hook>,
+    /// The resources that running containers were given, by container id; what is not here is taken for right.
+    pub given: HashMap<String, ResourceRequirements>,
     /// Containers being stopped: id and by when they are gone.
     pub stopping: HashMap<String, Timestamp>,
     /// The pod's volumes stand.

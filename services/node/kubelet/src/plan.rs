@@ -41,6 +41,11 @@ pub enum Action {
         grace_s: i64,
         why: String,
     },
+    /// Gives a running container the resources that its document now says.
+    Resize {
+        id: String,
+        name: String,
+    },
     RemoveContainer {
         id: String,
     },
@@ -303,6 +308,12 @@ fn keep_or_stop(
     } else if probed.liveness == Some(false) {
         let why = format!("Container {name} failed liveness probe, will be restarted");
         stop(plan, one, own_grace(&container.liveness_probe), why, memory, now);
+    } else if memory
+        .given
+        .get(&one.id)
+        .is_some_and(|given| *given != container.resources.clone().unwrap_or_default())
+    {
+        plan.actions.push(Action::Resize { id: one.id.clone(), name: name.clone() });
     }
 }
 

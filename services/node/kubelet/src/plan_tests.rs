@@ -116,6 +116,7 @@ impl World {
                 Action::RemoveSandbox { id } => format!("remove-sandbox {id}"),
                 Action::Start { name, attempt, .. } => format!("start {name}#{attempt}"),
                 Action::Stop { id, grace_s, .. } => format!("stop {id} {grace_s}s"),
+                Action::Resize { id, .. } => format!("resize {id}"),
                 Action::RemoveContainer { id } => format!("remove {id}"),
                 Action::Release => "release".into(),
                 Action::ConfirmDeletion => "confirm".into(),
@@ -222,6 +223,12 @@ fn what_fails_its_probes_or_changes_is_replaced() {
     let mut changed = w();
     changed.pod.spec.as_mut().unwrap().containers[0].image = Some("j".into());
     changed.check("stop main-0 30s");
+    let given = |memory: &mut Memory| {
+        memory
+            .given
+            .insert("main-0".into(), serde_json::from_value(json!({ "limits": { "cpu": "1" } })).unwrap());
+    };
+    world(one("Always")).runs("main", 0).remembers(given).check("resize main-0");
     // A stop that is under way is not asked for twice, a faster one is.
     let stopping = |until: i64| {
         move |memory: &mut Memory| {

@@ -10,7 +10,6 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use node_runtime::cri::{ContainerState, PodSandboxState};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::container::chain;
 use crate::observed::label;
@@ -29,8 +28,6 @@ const SWEEP_EVERY: u32 = 60;
 pub struct Pods {
     shared: Arc<Shared>,
     table: Arc<Mutex<Table>>,
-    /// Told when a worker has ended.
-    ended: Arc<Notify>,
     /// Containers of unknown pods whose stop is under way.
     stopping: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -44,12 +41,7 @@ struct Table {
 
 impl Pods {
     pub fn start(shared: Arc<Shared>) -> Pods {
-        let pods = Pods {
-            shared: shared.clone(),
-            table: Arc::default(),
-            ended: Arc::default(),
-            stopping: Arc::default(),
-        };
+        let pods = Pods { shared: shared.clone(), table: Arc::default(), stopping: Arc::default() };
         shared.tasks.spawn(pods.clone().follow_cluster());
         shared.tasks.spawn(pods.clone().follow_runtime());
         pods
@@ -126,7 +118,6 @@ impl Pods {
         self.shared.tasks.spawn(async move {
             worker.run().await;
             pods.table.lock().workers.remove(&uid);
-            pods.ended.notify_waiters();
         });
     }
 

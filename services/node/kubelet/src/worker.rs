@@ -320,6 +320,12 @@ fn removed(pod: &Arc<Pod>) -> Arc<Pod> {
 /// What the cluster was told about running containers still holds after a restart of the kubelet: a pod must not
 /// turn unready only because nobody has asked it yet.
 fn adopt(pod: &Pod, seen: &Observed, memory: &mut Memory) {
+    for (_, container) in pod.roles() {
+        let running = seen.latest(&container.name).filter(|one| one.is_running());
+        if let Some(one) = running {
+            memory.given.insert(one.id.clone(), container.resources.unwrap_or_default());
+        }
+    }
     let Some(status) = &pod.status else { return };
     let told = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
     for one in told {
@@ -339,6 +345,7 @@ fn forget_gone(seen: &Observed, memory: &mut Memory) {
     memory.probes.retain(|id, _| running.contains(id.as_str()));
     memory.hooks.retain(|id, _| running.contains(id.as_str()));
     memory.stopping.retain(|id, _| running.contains(id.as_str()));
+    memory.given.retain(|id, _| running.contains(id.as_str()));
 }
 
 fn end_if_late(pod: &Pod, memory: &mut Memory, now: Timestamp) {
