@@ -14,8 +14,6 @@ use serde_json::Value;
 pub enum YamlError {
     #[error("error converting YAML to JSON: yaml: {0}")]
     Read(String),
-    #[error("error converting JSON to YAML")]
-    Write(#[source] serde_yaml::Error),
 }
 
 /// Output may be this many times the input: aliases repeat what they stand for, and the parser's own limit
@@ -41,8 +39,96 @@ pub fn to_json(yaml: &[u8]) -> Result<Vec<u8>, YamlError> {
 }
 
 /// The YAML of a JSON value, keys in order.
-pub fn from_json(value: &Value) -> Result<String, YamlError> {
-    serde_yaml::to_string(value).map_err(YamlError::Write)
+///
+/// Written here, since YAML 1.1 readers (Go's among them) take `y`, `on` or `1e3` for something else than
+/// text, and libraries that know only YAML 1.2 leave those bare.
+pub fn from_json(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(members) if !members.is_empty() => emit_members(&mut out, members, 0),
+        Value::Array(items) if !items.is_empty() => emit_items(&mut out, items, 0),
+        scalar => {
+            emit_scalar(&mut out, scalar);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn indent(out: &mut String, levels: usize) {
+    out.extend(std::iter::repeat_n("  ", levels));
+}
+
+fn emit_members(out: &mut String, members: &serde_json::Map<String, Value>, level: usize) {
+    for (index, (key, value)) in members.iter().enumerate() {
+        // The first member of a list item stands behind its dash.
+        if index > 0 || !out.ends_with("- ") {
+            indent(out, level);
+        }
+        emit_text(out, key);
+        out.push(':');
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                out.push('\n');
+                emit_members(out, inner, level + 1);
+            }
+            Value::Array(items) if !items.is_empty() => {
+                out.push('\n');
+                emit_items(out, items, level);
+            }
+            scalar => {
+                out.push(' ');
+                emit_scalar(out, scalar);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn emit_items(out: &mut String, items: &[Value], level: usize) {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 || !out.ends_with("- ") {
+            indent(out, level);
+        }
+        out.push_str("- ");
+        match item {
+            Value::Object(inner) if !inner.is_empty() => emit_members(out, inner, level + 1),
+            Value::Array(inner) if !inner.is_empty() => emit_items(out, inner, level + 1),
+            scalar => {
+                emit_scalar(out, scalar);
+                out.push('\n');
+            }
+        }
+    }
+}
+
+/// Also the empty list and object, which have no block form.
+fn emit_scalar(out: &mut String, value: &Value) {
+    match value {
+        Value::String(text) => emit_text(out, text),
+        other => out.push_str(&other.to_string()),
+    }
+}
+
+/// Bare where no reader could mistake it, else quoted as JSON quotes, which YAML understands.
+fn emit_text(out: &mut String, text: &str) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    let starts_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '/'));
+    let mistaken = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"];
+    if starts_plain && text.chars().all(plain) && !mistaken.iter().any(|word| text.eq_ignore_ascii_case(word))
+    {
+        out.push_str(text);
+    } else {
+        for c in Value::from(text).to_string().chars() {
+            // Line breaks to YAML and the byte order mark, which JSON leaves as they are.
+            match c {
+                '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
+                    out.push_str(&format!("\\u{:04x}", u32::from(c)));
+                }
+                other => out.push(other),
+            }
+        }
+    }
 }
 
 struct Writer {
@@ -216,9 +302,35 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        let value = serde_json::json!({"a": "yes", "b": "1", "c": "null", "d": [1, {"e": "x: y"}], "f": "", "g": "two\nlines"});
-        let yaml = from_json(&value).unwrap();
-        let again: Value = serde_json::from_slice(&to_json(yaml.as_bytes()).unwrap()).unwrap();
-        assert_eq!(again, value, "{yaml}");
+        for value in [
+            serde_json::json!({"a": "yes", "b": "1", "c": "null", "d": [1, {"e": "x: y"}], "f": "", "g": "two\nlines"}),
+            serde_json::json!({"a": {}, "b": [], "c": null, "d": {"e": {"f": [[1, [2, {"g": [{}]}]], []]}}, "h-/.x": true}),
+            serde_json::json!([[{"a": 1, "b": [2]}], "# no comment", "\u{1}\u{85}\u{2028}ü", -1.5, "- x", "a: b", "*a", "&a", "!a", "%a", "@a", "`a"]),
+            serde_json::json!({"- ": {"- ": ["- ", {"- ": 1}]}}),
+            serde_json::json!("- "),
+            serde_json::json!({}),
+            serde_json::json!(7),
+        ] {
+            let yaml = from_json(&value);
+            let again: Value = serde_json::from_slice(&to_json(yaml.as_bytes()).unwrap()).unwrap();
+            assert_eq!(again, value, "{yaml}");
+        }
+        assert_eq!(
+            from_json(
+                &serde_json::json!({"kind": "Pod", "spec": {"containers": [{"image": "a:1", "name": "c"}], "x": []}})
+            ),
+            "kind: Pod\nspec:\n  containers:\n  - image: \"a:1\"\n    name: c\n  x: []\n"
+        );
+    }
+
+    #[test]
+    fn words_that_older_readers_misread_are_quoted() {
+        for word in [
+            "y", "n", "yes", "no", "on", "off", "Y", "N", "Yes", "ON", "true", "null", "~", "1", "0x1f",
+            "1e3", "0o7", ".5",
+        ] {
+            let yaml = from_json(&Value::from(word));
+            assert!(yaml.starts_with(['"', '\'']), "{word}: {yaml}");
+        }
     }
 }

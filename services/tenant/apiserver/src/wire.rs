@@ -6,8 +6,7 @@ use serde_json::Value;
 
 /// Compact JSON as YAML text.
 pub fn yaml_of_json(json: &[u8]) -> Result<Vec<u8>, Status> {
-    let text = yaml::from_json(&value(json)?).map_err(|cause| Status::internal(cause.to_string()))?;
-    Ok(text.into_bytes())
+    Ok(yaml::from_json(&value(json)?).into_bytes())
 }
 
 /// A YAML body as JSON.
