@@ -53,7 +53,7 @@ const CONTAINER_GRACE: Duration = Duration::from_secs(5);
 const PART_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs a node until `stop`, then takes down what it made. `on_ready` is called with the node's address
-/// once the kubelet is registered and serves.
+/// once the cluster knows that the node is Ready.
 pub async fn run(
     config: NodeConfig,
     stop: CancellationToken,
@@ -72,9 +72,16 @@ pub async fn run(
         None => Ok(()),
         Some(Err(error)) => Err(error),
         Some(Ok(agent)) => {
-            info!(node = %config.name, address = %agent.address, "node is up");
-            on_ready(agent.address);
-            stop.cancelled().await;
+            info!(node = %config.name, address = %agent.address, "node is registered");
+            let mut ready = agent.kubelet.ready();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                Ok(_) = ready.wait_for(|ready| *ready) => {
+                    info!(node = %config.name, "node is ready");
+                    on_ready(agent.address);
+                    stop.cancelled().await;
+                }
+            }
             info!(node = %config.name, "node stops");
             agent.stop(&tasks).await;
             Ok(())
@@ -429,9 +436,8 @@ async fn keep_network(config: NodeConfig, address: IpAddr, mut peers: watch::Rec
             routes.apply(&cluster::routes(&now, &config.name)).await;
         }
         // Also without news: a route that failed may work by now.
-        match tokio::time::timeout(Duration::from_secs(30), peers.changed()).await {
-            Ok(Err(_)) => return,
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(_)) = tokio::time::timeout(Duration::from_secs(30), peers.changed()).await {
+            return; // nobody watches nodes any more
         }
     }
 }

@@ -172,7 +172,7 @@ impl Dns {
                 response.add_additionals(additionals);
             }
             Answer::Alias { cname, target } => {
-                response.add_answer(cname);
+                response.add_answer(*cname);
                 if matches!(question.query_type(), RecordType::A | RecordType::AAAA) {
                     self.follow(&mut response, target, question.query_type()).await;
                 }
@@ -191,7 +191,7 @@ impl Dns {
                     return;
                 }
                 Answer::Alias { cname, target: next } => {
-                    response.add_answer(cname);
+                    response.add_answer(*cname);
                     target = next;
                 }
                 Answer::NoSuchName | Answer::NoData => return,

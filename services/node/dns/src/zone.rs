@@ -34,7 +34,7 @@ pub enum Answer {
     },
     /// The name stands for another one.
     Alias {
-        cname: Record,
+        cname: Box<Record>,
         target: Name,
     },
 }
@@ -241,7 +241,7 @@ impl Zone {
             }
             let target = name(alias);
             let data = RData::CNAME(hickory_proto::rr::rdata::CNAME(target.clone()));
-            let cname = Record::from_rdata(question.clone(), TTL_SECONDS, data);
+            let cname = Box::new(Record::from_rdata(question.clone(), TTL_SECONDS, data));
             return Answer::Alias { cname, target };
         }
         match rest {
