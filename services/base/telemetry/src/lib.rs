@@ -47,7 +47,8 @@ impl Options {
     pub fn from_env(service: &str) -> Options {
         Options {
             service: service.to_owned(),
-            filter: std::env::var("ROADSTEAD_LOG").unwrap_or_else(|_| "info".to_owned()),
+            // openraft tells of every group's start and end, which says nothing with thousands of groups.
+            filter: std::env::var("ROADSTEAD_LOG").unwrap_or_else(|_| "info,openraft=warn".to_owned()),
             json: std::env::var("ROADSTEAD_LOG_FORMAT").is_ok_and(|format| format == "json"),
             otlp_endpoint: std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok().filter(|url| !url.is_empty()),
         }
@@ -73,8 +74,9 @@ impl Drop for Guard {
 /// Sets up tracing for the process. Inside a tokio runtime when an OTLP endpoint is given.
 pub fn init(options: &Options) -> Result<Guard, TelemetryError> {
     let filter = EnvFilter::try_new(&options.filter).map_err(TelemetryError::Filter)?;
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let text = (!options.json)
-        .then(|| tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(true).boxed());
+        .then(|| tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).boxed());
     let json = options
         .json
         .then(|| tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed());
