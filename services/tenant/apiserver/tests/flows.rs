@@ -333,3 +333,23 @@ async fn loops_beside_the_server_take_the_same_road() {
     assert_eq!(refused.code, 409, "{refused}");
     assert_eq!(client.get(&maps, Some("default"), "b").await.unwrap_err().code, 404);
 }
+
+#[tokio::test]
+async fn concurrent_watches_see_one_order() {
+    let cluster = cluster().await;
+    let list = cluster.admin_send("GET", MAPS, Value::Null).await.json();
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let creating = async {
+        let makes = (0..40).map(|index| {
+            let body = json!({"metadata": {"name": format!("many-{index}")}});
+            cluster.admin_send("POST", MAPS, body)
+        });
+        for answer in futures::future::join_all(makes).await {
+            assert_eq!(answer.code, 201, "{}", answer.text());
+        }
+    };
+    let path = format!("{MAPS}?watch=1&resourceVersion={revision}&timeoutSeconds=4");
+    let ((), one, two) = tokio::join!(creating, watched(&cluster, &path), watched(&cluster, &path));
+    assert_eq!(one.len(), 40);
+    assert_eq!(one, two);
+}
