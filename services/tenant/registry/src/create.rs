@@ -166,7 +166,8 @@ impl Registry {
             space: self.group.space(),
         };
         if strategy.separates_status() && resource.subresource("status").is_some() {
-            object.clear_status();
+            // Upstream's status is a struct and so is always there, if empty.
+            object.set("status", serde_json::Map::new());
         }
         strategy.prepare_for_create(&moment, &mut object);
         let mut ops = strategy.allocate(&moment, Some(&mut object), None)?;

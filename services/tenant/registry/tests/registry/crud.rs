@@ -119,7 +119,7 @@ async fn status_and_spec_keep_to_themselves() {
             "spec": {"containers": [{"name": "c", "image": "web"}]}}}});
     let made = cluster.create("apps/v1/deployments", deployment).await.unwrap();
     assert_eq!(made.generation(), 1);
-    assert_eq!(made.get("status.replicas"), None);
+    assert_eq!(made.get("status"), Some(&json!({})));
     let mut change = made.clone();
     change.set("spec.replicas", 3);
     change.set("status.replicas", 3);
