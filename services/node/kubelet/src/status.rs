@@ -113,10 +113,8 @@ impl Sides<'_> {
             None => old.and_then(|old| old.last_state.clone()).filter(|state| state.terminated.is_some()),
         };
         // A pod that ended long ago may have lost its containers: its last word stands.
-        if latest.is_none() && self.pod.is_terminal() {
-            if let Some(old) = old {
-                return old.clone();
-            }
+        if let Some(old) = old.filter(|_| latest.is_none() && self.pod.is_terminal()) {
+            return old.clone();
         }
         let started = latest.is_some_and(|one| is_started(container, one, self.memory));
         let ready = match role {

@@ -309,11 +309,8 @@ fn removed(pod: &Arc<Pod>) -> Arc<Pod> {
         return pod.clone();
     }
     let mut pod = (**pod).clone();
-    pod.metadata.deletion_timestamp = pod
-        .metadata
-        .creation_timestamp
-        .clone()
-        .or_else(|| Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH)));
+    let some_time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH);
+    pod.metadata.deletion_timestamp = Some(pod.metadata.creation_timestamp.clone().unwrap_or(some_time));
     Arc::new(pod)
 }
 

@@ -284,10 +284,10 @@ async fn end(child: &mut Child) {
             tracing::debug!(%pid, %cause, "containerd is already gone");
         }
     }
-    if tokio::time::timeout(STOP_WITHIN, child.wait()).await.is_err() {
-        if let Err(cause) = child.kill().await {
-            tracing::warn!(%cause, "containerd does not end");
-        }
+    if tokio::time::timeout(STOP_WITHIN, child.wait()).await.is_err()
+        && let Err(cause) = child.kill().await
+    {
+        tracing::warn!(%cause, "containerd does not end");
     }
 }
 
