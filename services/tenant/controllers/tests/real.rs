@@ -306,6 +306,12 @@ async fn a_cluster_comes_to_life() {
     for reason in ["ScalingReplicaSet", "SuccessfulCreate", "Scheduled"] {
         assert!(reasons.contains(&json!(reason)), "{reason} in {reasons:?}");
     }
+    // Nothing is left to do, so nothing is written: an idle tenant must be able to doze.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let revision = || cluster.plane.registry().group().space().revision();
+    let before = revision();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(revision(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
