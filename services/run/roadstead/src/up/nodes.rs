@@ -111,6 +111,8 @@ async fn start_one(
     config.bootstrap =
         Some(Bootstrap { token: token.token, ca_file: None, ca_cert_hashes: vec![token.ca_cert_hash] });
     config.own_namespaces = true;
+    // Below the run's own folder, so that the next start finds what a killed one left.
+    config.cgroup_root = Some(node_network::cgroups::of_node(network.host.run_id(), name));
     config.stop_containers_on_exit = true;
     config.capacity = Some(CapacityConfig {
         cpu_millis: 1000 * std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
