@@ -123,6 +123,10 @@ impl Space {
         Ok(applied)
     }
 
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The newest applied revision.
     pub fn revision(&self) -> Revision {
         self.state.read().revision

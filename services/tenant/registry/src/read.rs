@@ -58,18 +58,22 @@ impl Registry {
         let asked = parse_revision(&options.resource_version)?;
 
         let mut after = None;
+        let mut begun_ms = self.now().as_millisecond();
         let snapshot = if options.continue_token.is_empty() {
             self.snapshot_for(resource, options, asked).await?
         } else {
             let token = Token::decode(&options.continue_token)?;
             let start = selection.prefix.clone() + &token.start;
-            let snapshot = self.snapshot_of_token(resource, &token).await?;
+            let snapshot = self.snapshot_of_token(resource, &token, begun_ms).await?;
             after = Some(start);
+            if token.rv >= 0 {
+                begun_ms = token.begun_ms;
+            }
             snapshot
         };
         // Upstream's watch cache knows no pages; clients that ask for "0" expect everything at once.
         let limit = if asked == Some(0) && options.continue_token.is_empty() { 0 } else { options.limit };
-        page(resource, &selection, &snapshot, after.as_deref(), limit)
+        page(resource, &selection, &snapshot, after.as_deref(), limit, begun_ms)
     }
 
     async fn snapshot_for(
@@ -106,19 +110,30 @@ impl Registry {
         }
     }
 
-    async fn snapshot_of_token(&self, resource: &ResourceInfo, token: &Token) -> Result<Snapshot, Status> {
+    async fn snapshot_of_token(
+        &self,
+        resource: &ResourceInfo,
+        token: &Token,
+        now_ms: i64,
+    ) -> Result<Snapshot, Status> {
         let space = self.group.space();
         let Ok(at) = u64::try_from(token.rv) else {
             // Handed out with a 410: goes on inconsistently, from now.
             self.barrier().await?;
             return Ok(space.snapshot(&resource.collection));
         };
+        let too_old = || {
+            let fresh = Token { rv: -1, ..token.clone() }.encode();
+            Status::expired_with_continue(CONTINUE_TOO_OLD, fresh)
+        };
+        // Where nothing has changed the past could be shown for ever, but how long a token lives must not
+        // depend on who else writes: clients are promised that stale ones end.
+        if now_ms.saturating_sub(token.begun_ms) > space.limits().history_ms {
+            return Err(too_old());
+        }
         self.wait_for(at).await?;
         space.snapshot_at(&resource.collection, Revision(at)).map_err(|cause| match cause {
-            ReadError::Compacted { .. } => {
-                let fresh = Token { rv: -1, ..token.clone() }.encode();
-                Status::expired_with_continue(CONTINUE_TOO_OLD, fresh)
-            }
+            ReadError::Compacted { .. } => too_old(),
             other => read_status(&other),
         })
     }
@@ -153,6 +168,7 @@ fn page(
     snapshot: &Snapshot,
     after: Option<&str>,
     limit: u64,
+    begun_ms: i64,
 ) -> Result<List, Status> {
     let mut list = List { revision: snapshot.revision.0, ..List::default() };
     // One name pins the answer down: no walk over the collection.
@@ -172,7 +188,7 @@ fn page(
         }
         if limit > 0 && list.items.len() as u64 == limit {
             let start = last.unwrap_or_default().strip_prefix(&*selection.prefix).unwrap_or_default();
-            list.continue_token = Some(Token::new(snapshot.revision.0, start).encode());
+            list.continue_token = Some(Token::new(snapshot.revision.0, start, begun_ms).encode());
             if selection.is_everything() {
                 list.remaining = Some(1 + entries.count() as u64);
             }
@@ -300,16 +316,19 @@ struct Token {
     rv: i64,
     /// The last key handed out, without the namespace when the list is of one.
     start: String,
+    /// When the first page was handed out.
+    begun_ms: i64,
 }
 
 impl Token {
     const VERSION: &'static str = "meta.k8s.io/v1";
 
-    fn new(revision: u64, start: &str) -> Token {
+    fn new(revision: u64, start: &str, begun_ms: i64) -> Token {
         Token {
             v: Token::VERSION.to_owned(),
             rv: i64::try_from(revision).unwrap_or(i64::MAX),
             start: start.to_owned(),
+            begun_ms,
         }
     }
     fn encode(&self) -> String {

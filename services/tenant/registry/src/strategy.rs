@@ -28,6 +28,8 @@ pub enum NameRule {
     DnsLabel,
     /// Anything that is one segment of a path: RBAC.
     PathSegment,
+    /// An address, written the one canonical way: an IPAddress names what it holds.
+    IpAddress,
 }
 
 /// Whether dependents follow their owner into deletion unless the client says.

@@ -11,6 +11,7 @@ pub(crate) mod apps;
 pub(crate) mod batch;
 pub(crate) mod certificates;
 pub(crate) mod config;
+pub(crate) mod devices;
 pub(crate) mod endpoints;
 pub(crate) mod event;
 pub(crate) mod flowcontrol;
@@ -68,6 +69,10 @@ pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
         ("networking.k8s.io", "servicecidrs") => &networking::ServiceCidrs,
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FlowSchemas,
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => &flowcontrol::PriorityLevels,
+        ("resource.k8s.io", "resourceclaims") => &devices::Claims,
+        ("resource.k8s.io", "resourceclaimtemplates") => &devices::Templates,
+        ("resource.k8s.io", "deviceclasses") => &devices::Classes,
+        ("resource.k8s.io", "resourceslices") => &devices::Slices,
         ("autoscaling", "horizontalpodautoscalers") => &apps::Autoscalers,
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
             &webhooks::Webhooks { mutating: false }

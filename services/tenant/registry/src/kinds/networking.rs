@@ -4,7 +4,7 @@ use api_machinery::{Document, Field, Object};
 use serde_json::{Value, json};
 
 use super::pod_defaults::{items, text};
-use crate::strategy::{Generation, Strategy};
+use crate::strategy::{Generation, NameRule, Strategy};
 use crate::validation::at::{At, Errors};
 use crate::validation::{meta, names, selector};
 
@@ -212,15 +212,14 @@ fn check_peer(peer: &At<'_>, errors: &mut Errors) {
 pub(crate) struct IpAddresses;
 
 impl Strategy for IpAddresses {
+    fn names(&self) -> NameRule {
+        NameRule::IpAddress
+    }
     fn generation(&self) -> Generation {
         Generation::OnSpec
     }
     fn validate(&self, new: &Document) -> Errors {
         let mut errors = Vec::new();
-        let name = new.name();
-        if name.parse::<std::net::IpAddr>().map(|ip| ip.to_string()).as_deref() != Ok(name) {
-            errors.push(Field::new("metadata.name").invalid(name, "must be an IP address in canonical form"));
-        }
         let parent = At::top(new, "spec").get("parentRef");
         if !parent.is_set() {
             errors.push(parent.required(""));

@@ -27,6 +27,22 @@ pub(crate) fn check(rule: NameRule, name: &str, prefix: bool) -> Reasons {
         NameRule::DnsSubdomain => dns_subdomain(name),
         NameRule::DnsLabel => dns_label(name),
         NameRule::PathSegment => path_segment(name, prefix),
+        NameRule::IpAddress => canonical_ip(name),
+    }
+}
+
+fn canonical_ip(name: &str) -> Reasons {
+    use std::net::IpAddr;
+    let Ok(ip) = name.parse::<IpAddr>() else {
+        return vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()];
+    };
+    if matches!(ip, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
+        return vec!["must not be an IPv4-mapped IPv6 address".to_owned()];
+    }
+    if ip.to_string() == name {
+        Vec::new()
+    } else {
+        vec![format!("must be in canonical form ({:?})", ip.to_string())]
     }
 }
 

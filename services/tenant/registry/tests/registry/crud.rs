@@ -358,3 +358,71 @@ async fn patches_at_once_all_count() {
     let all = cluster.get("configmaps", "default/a").await.unwrap();
     assert_eq!(all.get("data").and_then(Value::as_object).map(serde_json::Map::len), Some(31));
 }
+
+#[tokio::test]
+async fn an_ip_address_is_named_by_what_it_holds() {
+    let cluster = cluster().await;
+    for (name, refused) in [
+        ("255.255.255.255", None),
+        ("fe80::42:1dff:fe84:f9e2", None),
+        ("web", Some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")),
+        ("FE80::1", Some("must be in canonical form (\"fe80::1\")")),
+        ("::ffff:1.2.3.4", Some("must not be an IPv4-mapped IPv6 address")),
+    ] {
+        let value =
+            json!({"metadata": {"name": name}, "spec": {"parentRef": {"resource": "r", "name": "n"}}});
+        let made = cluster.create("networking.k8s.io/v1/ipaddresses", value).await;
+        let wanted = refused.map(|why| {
+            format!("IPAddress.networking.k8s.io {name:?} is invalid: metadata.name: Invalid value: {name:?}: {why}")
+        });
+        assert_eq!(made.err().map(|status| status.message), wanted);
+    }
+}
+
+#[tokio::test]
+async fn device_requests_ask_for_one_device_and_keep_to_it() {
+    let cluster = cluster().await;
+    let claim = |request: Value| json!({"metadata": {"generateName": "c-"}, "spec": {"devices": {"requests": [request]}}});
+    for (request, wanted) in [
+        (
+            json!({"name": "r", "exactly": {"deviceClassName": "gpu"}}),
+            Ok(
+                json!({"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}),
+            ),
+        ),
+        (
+            json!({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "gpu", "allocationMode": "All"}]}),
+            Ok(
+                json!({"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "gpu", "allocationMode": "All"}]}),
+            ),
+        ),
+        (
+            json!({"name": "r"}),
+            Err(
+                "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+            ),
+        ),
+        (
+            json!({"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All", "count": 2}}),
+            Err(
+                "spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
+            ),
+        ),
+    ] {
+        let made = cluster.create("resource.k8s.io/v1/resourceclaims", claim(request)).await;
+        match wanted {
+            Ok(wanted) => assert_eq!(made.unwrap().get_array("spec.devices.requests"), [wanted]),
+            Err(why) => {
+                let message = made.unwrap_err().message;
+                assert!(message.ends_with(why), "{message}");
+            }
+        }
+    }
+    let request = json!({"name": "r", "exactly": {"deviceClassName": "gpu"}});
+    let mut made = cluster.create("resource.k8s.io/v1/resourceclaims", claim(request)).await.unwrap();
+    made.set("metadata.labels", json!({"a": "b"}));
+    let mut made = cluster.update("resource.k8s.io/v1/resourceclaims", made).await.unwrap();
+    made.set("spec.devices.requests", json!([]));
+    let refused = cluster.update("resource.k8s.io/v1/resourceclaims", made).await.unwrap_err();
+    assert!(refused.message.ends_with("field is immutable"), "{refused}");
+}

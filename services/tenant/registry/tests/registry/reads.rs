@@ -218,3 +218,24 @@ async fn what_history_forgot_is_gone() {
     assert_eq!(refused.code, 410);
     assert!(refused.message.starts_with("too old resource version:"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_continue_token_ends_with_its_history_even_where_nothing_changed() {
+    let history_ms = store_mvcc::Limits::default().history_ms;
+    // Milliseconds between the first page and the second, and what the second answers.
+    for (pause_ms, answer) in [(history_ms, Ok("c d")), (history_ms + 1, Err(410))] {
+        let cluster = cluster().await;
+        fill(&cluster).await;
+        let page = |token: &str| ListOptions {
+            limit: 2,
+            continue_token: token.to_owned(),
+            ..ListOptions::default()
+        };
+        let first = cluster.list("configmaps", Some("default"), &page("")).await.unwrap();
+        cluster.clock.advance(std::time::Duration::from_millis(pause_ms.unsigned_abs()));
+        let token = first.continue_token.unwrap();
+        let second = cluster.list("configmaps", Some("default"), &page(&token)).await;
+        let seen = second.as_ref().map(names).map_err(|refused| refused.code);
+        assert_eq!(seen, answer.map(str::to_owned), "after {pause_ms} ms");
+    }
+}
