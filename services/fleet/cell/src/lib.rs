@@ -54,6 +54,9 @@ pub struct Config {
     pub rpc_listen: SocketAddr,
     /// TLS, for clients that a gateway sends.
     pub api_listen: SocketAddr,
+    /// Listen elsewhere when somebody has taken a port meanwhile; whoever started the cell learns where.
+    #[serde(default)]
+    pub any_port_if_taken: bool,
     pub ca_pem: String,
     pub cert_pem: String,
     pub key_pem: String,
@@ -116,7 +119,13 @@ impl Cell {
             tasks: tasks.clone(),
         });
         let bind = async |address: SocketAddr| {
-            TcpListener::bind(address).await.map_err(|cause| CellError::Listen { address, cause })
+            let bound = match TcpListener::bind(address).await {
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && config.any_port_if_taken => {
+                    TcpListener::bind(SocketAddr::new(address.ip(), 0)).await
+                }
+                bound => bound,
+            };
+            bound.map_err(|cause| CellError::Listen { address, cause })
         };
         let rpc = bind(config.rpc_listen).await?;
         let api = bind(config.api_listen).await?;

@@ -66,7 +66,6 @@ pub struct CellRow {
     pub id: CellId,
     pub name: Slug,
     pub rpc_address: SocketAddr,
-    pub api_address: SocketAddr,
     pub capacity: u32,
     pub clusters: u32,
 }
@@ -185,7 +184,7 @@ impl Db {
 
     pub async fn cells(&self) -> Result<Vec<CellRow>, DbError> {
         Ok(sqlx::query_as(
-            "SELECT id, name, rpc_address, api_address, capacity,
+            "SELECT id, name, rpc_address, capacity,
                  (SELECT COUNT(*) FROM clusters WHERE clusters.cell_id = cells.id) AS clusters
              FROM cells ORDER BY name",
         )
@@ -382,7 +381,6 @@ impl FromRow<'_, SqliteRow> for CellRow {
             id: parsed(row, "id")?,
             name: parsed(row, "name")?,
             rpc_address: parsed(row, "rpc_address")?,
-            api_address: parsed(row, "api_address")?,
             capacity: count("capacity")?,
             clusters: count("clusters")?,
         })

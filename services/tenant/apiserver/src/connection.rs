@@ -21,8 +21,15 @@ pub type PeerCertificates = Arc<[CertificateDer<'static>]>;
 
 /// A client that cannot finish its handshake in this time is not coming.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Requests of one HTTP/2 connection that may be open at once: upstream's default.
-const STREAMS: u32 = 100;
+/// Requests of one HTTP/2 connection that may be open at once. Upstream has 100; a node's tunnel carries each
+/// followed log and each pod's connection to the API as a stream of its own.
+const STREAMS: u32 = 576;
+/// What one stream may send before it is read: a reader that stalls one of a tunnel's streams must not stall
+/// the others.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
+/// And all streams of a connection together: 64 stalled ones. It is also what a hostile client can make this
+/// process hold per connection, which is why it is not the sum over all streams.
+const CONNECTION_WINDOW_BYTES: u32 = 64 * STREAM_WINDOW_BYTES;
 /// How long running requests may take to end when the plane stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -42,6 +49,8 @@ static HTTP: LazyLock<Builder<TokioExecutor>> = LazyLock::new(|| {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(64 * 1024)
         // A client that vanished without a word must not hold its watches for ever.
         .keep_alive_interval(Duration::from_secs(30))

@@ -17,7 +17,7 @@ use crate::pipeline::Call;
 /// `parts` follow `/openapi/`. `None` for what is no such document.
 pub fn answer(call: &Call, parts: &[&str]) -> Option<Result<Response, Status>> {
     match parts {
-        ["v2"] => Some(json_only(call).map(|()| document(call, &api_schema::v2()))),
+        ["v2"] => Some(v2(call)),
         ["v3"] | ["v3", ""] => Some(json_only(call).map(|()| index(call))),
         ["v3", path @ ..] => {
             let path = path.join("/");
@@ -28,7 +28,21 @@ pub fn answer(call: &Call, parts: &[&str]) -> Option<Result<Response, Status>> {
     }
 }
 
-/// The protobuf forms of OpenAPI are not made; clients that can take nothing else are told so.
+/// The names under which clients ask for OpenAPI 2 as protobuf, and the one it is sent under.
+const V2_PROTOBUF_ASKED: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+];
+const V2_PROTOBUF_SENT: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+fn v2(call: &Call) -> Result<Response, Status> {
+    if V2_PROTOBUF_ASKED.iter().any(|asked| call.accept.names(asked)) {
+        return Ok(document(call, &api_schema::v2_protobuf(), V2_PROTOBUF_SENT));
+    }
+    json_only(call).map(|()| document(call, &api_schema::v2(), Media::Json.content_type()))
+}
+
+/// OpenAPI 3 is made as JSON alone; clients that can take nothing else are told so.
 fn json_only(call: &Call) -> Result<(), Status> {
     let fine = call.accept.is_empty()
         || ["application/json", "application/*", "*/*"].iter().any(|range| call.accept.names(range));
@@ -55,7 +69,7 @@ fn v3(call: &Call, path: &str, found: &Document) -> Response {
         }
         return response;
     }
-    let mut response = document(call, found);
+    let mut response = document(call, found, Media::Json.content_type());
     if asked.is_some() {
         response
             .headers_mut()
@@ -64,14 +78,14 @@ fn v3(call: &Call, path: &str, found: &Document) -> Response {
     response
 }
 
-fn document(call: &Call, found: &Document) -> Response {
+fn document(call: &Call, found: &Document, content_type: &'static str) -> Response {
     let mut response = tagged(call, &format!("\"{}\"", found.hash), || {
         if !call.gzip {
-            return encode::bytes(false, 200, Media::Json.content_type(), found.json());
+            return encode::bytes(false, 200, content_type, found.json());
         }
         let mut response = Response::new(full(found.gzip().clone()));
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Media::Json.content_type()));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         response
     });
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));

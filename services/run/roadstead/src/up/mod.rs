@@ -202,11 +202,13 @@ async fn start_cell(
     };
     let certificate = identity(ca, "cell", None)?;
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-    let config = fleet_cell::Config {
-        id: known.map_or_else(CellId::generate, |config| config.id),
+    let mut config = fleet_cell::Config {
+        id: known.as_ref().map_or_else(CellId::generate, |config| config.id),
         data_dir: dir,
-        rpc_listen: any_port,
-        api_listen: any_port,
+        // Where it was the last time, if it can: a gateway that has lost its manager still finds it then.
+        rpc_listen: known.as_ref().map_or(any_port, |config| config.rpc_listen),
+        api_listen: known.as_ref().map_or(any_port, |config| config.api_listen),
+        any_port_if_taken: true,
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: certificate.cert_pem,
         key_pem: certificate.key_pem,
@@ -220,11 +222,10 @@ async fn start_cell(
         log: layout.log(name.as_str()),
     };
     let (ready, Running { ready: mut again }): (CellReady, _) = recipe.keep_running(tasks).await?;
-    let register = async |manager: &Manager, ready: CellReady| {
-        manager.register_cell(config.id, &name, ready.rpc, ready.api, CELL_CAPACITY).await
-    };
-    register(manager, ready).await?;
-    // A cell that was started again listens elsewhere.
+    manager.register_cell(config.id, &name, ready.rpc, ready.api, CELL_CAPACITY).await?;
+    (config.rpc_listen, config.api_listen) = (ready.rpc, ready.api);
+    write_private(&config_file, &serde_json::to_vec_pretty(&config)?)?;
+    // A cell that was started again may listen elsewhere.
     let (manager, name, id) = (manager.clone(), name.clone(), config.id);
     tasks.spawn(async move {
         while let Some(ready) = again.recv().await {
