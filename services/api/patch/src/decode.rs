@@ -55,6 +55,9 @@ pub fn decode_strict(message: MessageId, bytes: &[u8]) -> Result<Decoded, PatchE
     let mut problems = parser.duplicates;
     problems.extend(check(message, &mut document)?);
     problems.truncate(MAX_PROBLEMS);
+    if problems.len() > 1 {
+        problems = in_order(bytes, problems);
+    }
     Ok(Decoded { document, problems })
 }
 
@@ -70,12 +73,48 @@ pub fn check(message: MessageId, document: &mut Document) -> Result<Vec<String>,
     Ok(walk.problems)
 }
 
+/// `problems` in the order of the body, as upstream's decoder meets them. A second look at the body: more
+/// than one problem is rare.
+fn in_order(bytes: &[u8], problems: Vec<String>) -> Vec<String> {
+    let mut parser = Parser { waiting: problems, ..Parser::default() };
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    // It parsed before. Should it not now, what was not met follows in the order it had.
+    let _parsed = Node(&mut parser).deserialize(&mut deserializer);
+    parser.met.extend(parser.waiting);
+    parser.met
+}
+
 // ---- parsing with an eye on duplicates ----
 
 #[derive(Default)]
 struct Parser {
     path: Vec<Step>,
     duplicates: Vec<String>,
+    /// Problems that are known but for their order, and those met so far.
+    waiting: Vec<String>,
+    met: Vec<String>,
+}
+
+impl Parser {
+    /// The parser stands at a key; `again` where its object had it before.
+    fn meet(&mut self, again: bool) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let shown = show(&self.path);
+        let problem = if again { duplicate(&shown) } else { unknown(&shown) };
+        if let Some(at) = self.waiting.iter().position(|one| *one == problem) {
+            self.met.push(self.waiting.remove(at));
+        }
+    }
+}
+
+fn duplicate(shown: &str) -> String {
+    format!("duplicate field {shown:?}")
+}
+
+fn unknown(shown: &str) -> String {
+    format!("unknown field {shown:?}")
 }
 
 #[derive(Debug, Clone)]
@@ -150,12 +189,14 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
+            let again = map.contains_key(&key);
             self.0.path.push(Step::Field(key));
+            self.0.meet(again);
             let value = members.next_value_seed(Node(self.0));
             let shown = self.0.path.clone();
             let Some(Step::Field(key)) = self.0.path.pop() else { continue };
             if map.insert(key, value?).is_some() && self.0.duplicates.len() < MAX_PROBLEMS {
-                let problem = format!("duplicate field {:?}", show(&shown));
+                let problem = duplicate(&show(&shown));
                 if !self.0.duplicates.contains(&problem) {
                     self.0.duplicates.push(problem);
                 }
@@ -188,7 +229,7 @@ impl Walk {
                 None if message.open => {}
                 None => {
                     if self.problems.len() < MAX_PROBLEMS {
-                        self.problems.push(format!("unknown field {:?}", show(&self.path)));
+                        self.problems.push(unknown(&show(&self.path)));
                     }
                     gone.push(key.clone());
                 }
@@ -470,9 +511,9 @@ mod tests {
         assert_eq!(
             got.problems,
             [
+                "unknown field \"foo\"",
                 "duplicate field \"metadata.labels.x\"",
                 "duplicate field \"spec.replicas\"",
-                "unknown field \"foo\"",
                 "unknown field \"spec.template.spec.containers[0].imag\"",
             ]
         );

@@ -483,6 +483,13 @@ fn reshape(
     old: &Document,
     now: jiff::Timestamp,
 ) -> Result<Document, Status> {
+    let copy = |shaped: &mut Document, path: &str| match new.get(path) {
+        Some(value) => shaped.set(path, value.clone()),
+        None => {
+            shaped.remove(path);
+        }
+    };
+    // All of the old object but `path`.
     let take = |path: &str| {
         let mut shaped = old.clone();
         // Preconditions are the client's, and so is what its managers own.
@@ -491,12 +498,14 @@ fn reshape(
         if let Some(managed) = new.get("metadata.managedFields") {
             shaped.set("metadata.managedFields", managed.clone());
         }
-        match new.get(path) {
-            Some(value) => shaped.set(path, value.clone()),
-            None => {
-                shaped.remove(path);
-            }
-        }
+        copy(&mut shaped, path);
+        shaped
+    };
+    // Labels, annotations and the like may change along with `path`.
+    let take_with_metadata = |path: &str| {
+        let mut shaped = old.clone();
+        copy(&mut shaped, "metadata");
+        copy(&mut shaped, path);
         shaped
     };
     let invalid = |errors: Vec<api_machinery::FieldError>, shaped: Document| {
@@ -507,7 +516,7 @@ fn reshape(
     };
     match part {
         Part::Subresource("finalize") => {
-            let shaped = take("spec.finalizers");
+            let shaped = take_with_metadata("spec.finalizers");
             let field = Field::new("spec.finalizers");
             let errors = shaped.get_array("spec.finalizers").iter().enumerate().flat_map(|(at, name)| {
                 crate::validation::meta::finalizer_name(name.as_str().unwrap_or_default(), &field.index(at))
@@ -516,7 +525,7 @@ fn reshape(
             invalid(errors, shaped)
         }
         Part::Subresource("approval") => {
-            let mut shaped = take("status.conditions");
+            let mut shaped = take_with_metadata("status.conditions");
             kinds::certificates::stamp_conditions(&mut shaped, old, now);
             let errors = kinds::certificates::validate_approval(&shaped, old);
             invalid(errors, shaped)

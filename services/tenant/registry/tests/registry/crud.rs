@@ -426,3 +426,29 @@ async fn device_requests_ask_for_one_device_and_keep_to_it() {
     let refused = cluster.update("resource.k8s.io/v1/resourceclaims", made).await.unwrap_err();
     assert!(refused.message.ends_with("field is immutable"), "{refused}");
 }
+
+#[tokio::test]
+async fn labels_and_annotations_change_along_with_some_subresources() {
+    let cluster = cluster().await;
+    let pem = base64::Engine::encode(
+        &base64::engine::general_purpose::STANDARD,
+        "-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----",
+    );
+    let request = json!({"metadata": {"name": "a"},
+        "spec": {"request": pem, "signerName": "example.com/s", "usages": ["client auth"]}});
+    cluster.create("certificates.k8s.io/v1/certificatesigningrequests", request).await.unwrap();
+    cluster.create("namespaces", json!({"metadata": {"name": "a"}})).await.unwrap();
+    let conditions = json!([{"type": "Approved", "status": "True", "reason": "r"}]);
+    for (of, subresource, path, part) in [
+        ("certificates.k8s.io/v1/certificatesigningrequests", "approval", "status.conditions", conditions),
+        ("namespaces", "finalize", "spec.finalizers", json!(["example.com/wait"])),
+    ] {
+        let mut object = cluster.get(of, "a").await.unwrap();
+        object.set("metadata.annotations", json!({"x": "y"}));
+        object.set(path, part);
+        let put = cluster.sub(of, subresource, object).await.unwrap();
+        let seen = put.get("metadata.annotations") == Some(&json!({"x": "y"}));
+        assert_eq!((seen, put.get_array(path).len()), (true, 1), "{of}/{subresource}");
+        assert_eq!(cluster.get(of, "a").await.unwrap(), put, "{of}/{subresource}");
+    }
+}
