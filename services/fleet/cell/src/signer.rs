@@ -52,7 +52,7 @@ impl Signer for ClusterSigner {
             }
         }
         self.0.sign_csr(request_pem, &wanted).map_err(|error| match error {
-            PkiError::Input { .. } | PkiError::Pem { .. } | PkiError::Subject { .. } => SignError::BadRequest(error.to_string()),
+            PkiError::Input { .. } | PkiError::Pem { .. } | PkiError::Subject => SignError::BadRequest(error.to_string()),
             PkiError::Make(_) => SignError::Unavailable(error.to_string()),
         })
     }
