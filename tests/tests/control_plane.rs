@@ -59,7 +59,9 @@ fn objects(kubectl: &Kubectl) -> Result<()> {
 
 fn apply_and_patch(kubectl: &Kubectl) -> Result<()> {
     let manifest = |colour: &str| {
-        format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: applied\ndata:\n  colour: {colour}\n  kept: yes-it-is\n")
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: applied\ndata:\n  colour: {colour}\n  kept: yes-it-is\n"
+        )
     };
     ensure!(kubectl.ok_with(&["apply", "-f", "-"], &manifest("red"))?.contains("created"));
     ensure!(kubectl.ok_with(&["apply", "-f", "-"], &manifest("red"))?.contains("unchanged"));
@@ -124,7 +126,11 @@ fn controllers(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok("set image deployment/web demo=roadstead.local/demo:2")?;
     kubectl.until("rollout history deployment/web", "2", SOON)?;
     kubectl.ok("rollout undo deployment/web")?;
-    kubectl.until("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "demo:1", SOON)?;
+    kubectl.until(
+        "get deployment web -o jsonpath={.spec.template.spec.containers[0].image}",
+        "demo:1",
+        SOON,
+    )?;
     kubectl.ok("expose deployment web --port=80 --target-port=8080")?;
     ensure!(kubectl.ok("get service web -o jsonpath={.spec.clusterIP}")?.starts_with("10.96."));
     kubectl.until("get endpointslices -l kubernetes.io/service-name=web", "web-", SOON)?;
@@ -173,32 +179,83 @@ fn bad_input(fleet: &Fleet) -> Result<()> {
     let runtime = runtime()?;
     let maps = "/api/v1/namespaces/default/configmaps";
     let json = "application/json";
-    let oversized = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"big"}},"data":{{"x":"{}"}}}}"#, "x".repeat(4 << 20));
+    let oversized = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"big"}},"data":{{"x":"{}"}}}}"#,
+        "x".repeat(4 << 20)
+    );
     let rows: [(&str, &str, &str, &str, u64, &str, &str); 9] = [
         ("POST", maps, json, "{", 400, "BadRequest", ""),
         ("POST", maps, json, &oversized, 413, "RequestEntityTooLarge", ""),
-        ("POST", maps, "text/csv", "a,b", 415, "UnsupportedMediaType", "the body of the request was in an unknown format"),
-        ("GET", "/api/v1/namespaces/default/gadgets", json, "", 404, "NotFound", "the server could not find the requested resource"),
-        ("GET", "/api/v1/namespaces/default/configmaps/none", json, "", 404, "NotFound", "configmaps \"none\" not found"),
-        ("POST", maps, json, r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}"#, 400, "BadRequest", ""),
-        ("POST", maps, json, r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"No Such Name"}}"#, 422, "Invalid", "ConfigMap \"No Such Name\" is invalid: metadata.name: Invalid value"),
-        ("PUT", "/api/v1/namespaces/default/configmaps/kube-root-ca.crt", json, r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kube-root-ca.crt","resourceVersion":"1"}}"#, 409, "Conflict", "Operation cannot be fulfilled on configmaps \"kube-root-ca.crt\": the object has been modified"),
+        (
+            "POST",
+            maps,
+            "text/csv",
+            "a,b",
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format",
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/gadgets",
+            json,
+            "",
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/configmaps/none",
+            json,
+            "",
+            404,
+            "NotFound",
+            "configmaps \"none\" not found",
+        ),
+        (
+            "POST",
+            maps,
+            json,
+            r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}"#,
+            400,
+            "BadRequest",
+            "",
+        ),
+        (
+            "POST",
+            maps,
+            json,
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"No Such Name"}}"#,
+            422,
+            "Invalid",
+            "ConfigMap \"No Such Name\" is invalid: metadata.name: Invalid value",
+        ),
+        (
+            "PUT",
+            "/api/v1/namespaces/default/configmaps/kube-root-ca.crt",
+            json,
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kube-root-ca.crt","resourceVersion":"1"}}"#,
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on configmaps \"kube-root-ca.crt\": the object has been modified",
+        ),
         ("DELETE", "/api/v1/nodes/none", json, "", 404, "NotFound", "nodes \"none\" not found"),
     ];
     for (method, path, content_type, body, code, reason, message) in rows {
         let shown = format!("{method} {path} {:.60}", body);
-        let request = api
-            .request(method.parse()?, path)
-            .header("content-type", content_type)
-            .body(body.to_owned());
-        let status: Value = runtime
-            .block_on(async { request.send().await?.json().await })
-            .with_context(|| shown.clone())?;
+        let request =
+            api.request(method.parse()?, path).header("content-type", content_type).body(body.to_owned());
+        let status: Value =
+            runtime.block_on(async { request.send().await?.json().await }).with_context(|| shown.clone())?;
         ensure!(
             status["kind"] == "Status" && status["code"] == code && status["reason"] == reason,
             "{shown}: {status}"
         );
-        ensure!(status["message"].as_str().is_some_and(|text| text.starts_with(message)), "{shown}: {status}");
+        ensure!(
+            status["message"].as_str().is_some_and(|text| text.starts_with(message)),
+            "{shown}: {status}"
+        );
     }
     let stranger = ApiClient::anonymous(&config)?;
     let (code, status) = runtime.block_on(stranger.call(reqwest::Method::GET, maps, None))?;
@@ -247,7 +304,8 @@ fn the_wall(fleet: &Fleet) -> Result<()> {
 
     // Red's certificate at blue's door: TLS itself refuses it.
     let mixed = Kubeconfig { cert_pem: red.cert_pem.clone(), key_pem: red.key_pem.clone(), ..blue.clone() };
-    let answer = runtime.block_on(ApiClient::new(&mixed)?.call(reqwest::Method::GET, "/api/v1/namespaces", None));
+    let answer =
+        runtime.block_on(ApiClient::new(&mixed)?.call(reqwest::Method::GET, "/api/v1/namespaces", None));
     ensure!(answer.is_err(), "blue took red's certificate: {answer:?}");
 
     // A token of red's ServiceAccount at blue's door.

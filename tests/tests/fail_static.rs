@@ -33,7 +33,8 @@ fn cell_and_gateway_serve_without_a_manager() -> Result<()> {
         let api = ApiClient::new(&fleet.kubeconfig()?)?;
         let deadline = Instant::now() + Duration::from_secs(20);
         let path = "/api/v1/namespaces/default/configmaps";
-        while api.call(Method::GET, &format!("{path}/before"), None).await.map_or(0, |(code, _)| code) != 200 {
+        while api.call(Method::GET, &format!("{path}/before"), None).await.map_or(0, |(code, _)| code) != 200
+        {
             ensure!(Instant::now() < deadline, "no answer without a manager");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -62,7 +62,8 @@ fn logs_and_exec(kubectl: &Kubectl) -> Result<()> {
     ensure!(echoed == "through and back", "{echoed}");
     let failed = kubectl.run_with(&["exec", &pod, "--", "sh", "-c", "exit 3"], "")?;
     ensure!(!failed.success && failed.stderr.contains("exit code 3"), "{failed:?}");
-    kubectl.ok("run talker --image=roadstead.local/demo:1 --restart=Never --command -- sh -c echo${IFS}hello")?;
+    kubectl
+        .ok("run talker --image=roadstead.local/demo:1 --restart=Never --command -- sh -c echo${IFS}hello")?;
     kubectl.until("get pod talker", "Completed", SOON)?;
     ensure!(kubectl.ok("logs talker")?.trim() == "hello");
     kubectl.ok("delete pod talker")?;

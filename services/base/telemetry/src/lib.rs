@@ -77,9 +77,8 @@ pub fn init(options: &Options) -> Result<Guard, TelemetryError> {
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let text = (!options.json)
         .then(|| tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours).boxed());
-    let json = options
-        .json
-        .then(|| tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed());
+    let json =
+        options.json.then(|| tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr).boxed());
     let provider = options.otlp_endpoint.as_deref().map(|url| exporter(&options.service, url)).transpose()?;
     let export = provider
         .as_ref()

@@ -28,7 +28,9 @@ impl Kubeconfig {
     pub fn parse(text: &str) -> Result<Kubeconfig> {
         let yaml: Value = serde_yaml::from_str(text)?;
         let field = |pointer: &str| {
-            yaml.pointer(pointer).and_then(Value::as_str).ok_or_else(|| anyhow!("no {pointer} in the kubeconfig"))
+            yaml.pointer(pointer)
+                .and_then(Value::as_str)
+                .ok_or_else(|| anyhow!("no {pointer} in the kubeconfig"))
         };
         let pem = |pointer: &str| -> Result<String> {
             Ok(String::from_utf8(base64::engine::general_purpose::STANDARD.decode(field(pointer)?)?)?)

@@ -78,8 +78,7 @@ impl Fleet {
             .args((!self.options.demo).then_some("--no-demo"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let mut child =
-            command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
         let stdout = child.stdout.take().ok_or_else(|| anyhow!("no output"))?;
         self.child = Some(child);
         let (lines, said) = mpsc::channel();
@@ -105,7 +104,11 @@ impl Fleet {
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    bail!("not ready within {READY_TIMEOUT:?}; it said:\n{}\n{}", self.said.join("\n"), self.logs())
+                    bail!(
+                        "not ready within {READY_TIMEOUT:?}; it said:\n{}\n{}",
+                        self.said.join("\n"),
+                        self.logs()
+                    )
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     let status = self.child.take().map(|mut child| child.wait());

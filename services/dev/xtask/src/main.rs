@@ -100,6 +100,7 @@ fn test(fast: bool) -> Result<()> {
 }
 
 fn target_dir() -> Result<PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata failed")?;
+    let metadata =
+        cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata failed")?;
     Ok(metadata.target_directory.into_std_path_buf())
 }

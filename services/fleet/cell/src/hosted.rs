@@ -71,7 +71,8 @@ impl Hosted {
         let tasks = cell.tasks.child();
         let tunnels = base_tunnel::Registry::new();
         let late_plane = Arc::new(OnceLock::new());
-        let addresses: Vec<IpAddr> = assignment.gateway_addresses.iter().map(|address| address.ip()).collect();
+        let addresses: Vec<IpAddr> =
+            assignment.gateway_addresses.iter().map(|address| address.ip()).collect();
         let plane = ControlPlane::start(tenant_apiserver::Config {
             tenant: id,
             group: group.clone(),

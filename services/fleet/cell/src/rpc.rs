@@ -72,7 +72,9 @@ struct Orders(Arc<Shared>);
 
 impl Orders {
     fn hosted(&self, id: &str) -> Result<Arc<Hosted>, Status> {
-        self.0.cluster(cluster_id(id)?).ok_or_else(|| Status::not_found("this cell does not serve that cluster"))
+        self.0
+            .cluster(cluster_id(id)?)
+            .ok_or_else(|| Status::not_found("this cell does not serve that cluster"))
     }
 }
 
@@ -158,7 +160,8 @@ impl Cell for Orders {
         let ca_pem = hosted.plane().pki().ca_pem().to_owned();
         Ok(Response::new(CreateJoinTokenResponse {
             token: format!("{id}.{secret}"),
-            ca_cert_hash: base_net::pki::public_key_hash(&ca_pem).map_err(|error| Status::internal(error.to_string()))?,
+            ca_cert_hash: base_net::pki::public_key_hash(&ca_pem)
+                .map_err(|error| Status::internal(error.to_string()))?,
             ca_pem,
         }))
     }

@@ -19,9 +19,10 @@ pub(crate) struct ClusterSigner(pub(crate) Arc<Ca>);
 impl Signer for ClusterSigner {
     fn sign(&self, request_pem: &str, profile: &SignProfile) -> Result<String, SignError> {
         let bad = |why: &str| SignError::BadRequest(why.to_owned());
-        let (_, pem) = x509_parser::pem::parse_x509_pem(request_pem.as_bytes()).map_err(|_| bad("not PEM"))?;
-        let (_, request) =
-            X509CertificationRequest::from_der(&pem.contents).map_err(|_| bad("not a certificate request"))?;
+        let (_, pem) =
+            x509_parser::pem::parse_x509_pem(request_pem.as_bytes()).map_err(|_| bad("not PEM"))?;
+        let (_, request) = X509CertificationRequest::from_der(&pem.contents)
+            .map_err(|_| bad("not a certificate request"))?;
         let subject = &request.certification_request_info.subject;
         let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().map(str::to_owned);
         let common_name = match subject.iter_common_name().next().map(text) {
@@ -46,13 +47,19 @@ impl Signer for ClusterSigner {
             for name in &names.general_names {
                 match name {
                     GeneralName::DNSName(name) => wanted.dns_names.push((*name).to_owned()),
-                    GeneralName::IPAddress(bytes) => wanted.ip_addresses.push(ip(bytes).ok_or_else(|| bad("an IP address of odd length"))?),
-                    _ => return Err(bad("a subject alternative name that is neither DNS name nor IP address")),
+                    GeneralName::IPAddress(bytes) => {
+                        wanted.ip_addresses.push(ip(bytes).ok_or_else(|| bad("an IP address of odd length"))?)
+                    }
+                    _ => {
+                        return Err(bad("a subject alternative name that is neither DNS name nor IP address"));
+                    }
                 }
             }
         }
         self.0.sign_csr(request_pem, &wanted).map_err(|error| match error {
-            PkiError::Input { .. } | PkiError::Pem { .. } | PkiError::Subject => SignError::BadRequest(error.to_string()),
+            PkiError::Input { .. } | PkiError::Pem { .. } | PkiError::Subject => {
+                SignError::BadRequest(error.to_string())
+            }
             PkiError::Make(_) => SignError::Unavailable(error.to_string()),
         })
     }

@@ -33,7 +33,11 @@ pub(crate) struct TunnelMount {
 }
 
 impl TunnelMount {
-    pub(crate) fn new(registry: &Registry, plane: Arc<OnceLock<Weak<ControlPlane>>>, tasks: Tasks) -> TunnelMount {
+    pub(crate) fn new(
+        registry: &Registry,
+        plane: Arc<OnceLock<Weak<ControlPlane>>>,
+        tasks: Tasks,
+    ) -> TunnelMount {
         TunnelMount { service: registry.service(ToApiServer { plane, tasks }) }
     }
 }
@@ -41,7 +45,9 @@ impl TunnelMount {
 #[async_trait]
 impl Mount for TunnelMount {
     fn claims(&self, path: &str) -> bool {
-        path.strip_prefix('/').and_then(|rest| rest.strip_prefix(SERVICE_NAME)).is_some_and(|rest| rest.starts_with('/'))
+        path.strip_prefix('/')
+            .and_then(|rest| rest.strip_prefix(SERVICE_NAME))
+            .is_some_and(|rest| rest.starts_with('/'))
     }
 
     async fn serve(&self, user: UserInfo, mut request: Request) -> Response {

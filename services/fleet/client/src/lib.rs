@@ -54,7 +54,8 @@ impl Client {
     }
 
     pub async fn create_organization(&self, name: &Slug) -> Result<Organization, ClientError> {
-        self.send(Method::POST, "/api/v1/organizations", Some(&CreateOrganization { name: name.clone() })).await
+        self.send(Method::POST, "/api/v1/organizations", Some(&CreateOrganization { name: name.clone() }))
+            .await
     }
     pub async fn organizations(&self) -> Result<Vec<Organization>, ClientError> {
         self.all_pages("/api/v1/organizations").await

@@ -112,8 +112,9 @@ enum NotRouted {
 
 async fn route(mut client: TcpStream, routes: &Routes) -> Result<(), NotRouted> {
     client.set_nodelay(true)?;
-    let hello =
-        tokio::time::timeout(HELLO_TIMEOUT, hello::read(&mut client)).await.map_err(|_| NotRouted::Slow)??;
+    let hello = tokio::time::timeout(HELLO_TIMEOUT, hello::read(&mut client))
+        .await
+        .map_err(|_| NotRouted::Slow)??;
     let name = hello.server_name;
     let Some(addresses) = routes.wait_for(&name, ROUTE_PATIENCE).await else {
         // `unrecognized_name`, RFC 6066: the client learns that the name is at fault, not the network.

@@ -1,7 +1,7 @@
 //! API tokens: `rs_<id>_<secret>`, of which only a hash of the secret is kept.
 
-use base_ids::Slug;
 use base_clock::Timestamp;
+use base_ids::Slug;
 use fleet_model::{ApiToken, CreateToken, CreatedToken, Role};
 use rand::RngCore;
 use rand::rngs::OsRng;

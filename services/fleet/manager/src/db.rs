@@ -10,7 +10,9 @@ use std::time::Duration;
 use base_clock::Timestamp;
 use base_ids::{CellId, OrgId, Slug, TenantId};
 use fleet_model::{ApiToken, Cluster, ClusterState, Organization, Role, server_name};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{FromRow, Row};
 
 #[derive(Debug, thiserror::Error)]
@@ -217,37 +219,48 @@ impl Db {
     }
 
     pub async fn cluster(&self, organization: &Slug, name: &Slug) -> Result<Option<Cluster>, DbError> {
-        let row: Option<ClusterRow> =
-            sqlx::query_as(select_clusters!("WHERE o.name = $1 AND c.name = $2"))
-                .bind(organization.as_str())
-                .bind(name.as_str())
-                .fetch_optional(&self.pool)
-                .await?;
+        let row: Option<ClusterRow> = sqlx::query_as(select_clusters!("WHERE o.name = $1 AND c.name = $2"))
+            .bind(organization.as_str())
+            .bind(name.as_str())
+            .fetch_optional(&self.pool)
+            .await?;
         Ok(row.map(|row| row.0))
     }
 
     /// One organisation's clusters by name, after `after`.
-    pub async fn clusters(&self, organization: &Slug, after: &str, limit: i64) -> Result<Vec<Cluster>, DbError> {
-        let rows: Vec<ClusterRow> = sqlx::query_as(select_clusters!("WHERE o.name = $1 AND c.name > $2 ORDER BY c.name LIMIT $3"))
-            .bind(organization.as_str())
-            .bind(after)
-            .bind(limit)
-            .fetch_all(&self.pool)
-            .await?;
+    pub async fn clusters(
+        &self,
+        organization: &Slug,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<Cluster>, DbError> {
+        let rows: Vec<ClusterRow> =
+            sqlx::query_as(select_clusters!("WHERE o.name = $1 AND c.name > $2 ORDER BY c.name LIMIT $3"))
+                .bind(organization.as_str())
+                .bind(after)
+                .bind(limit)
+                .fetch_all(&self.pool)
+                .await?;
         Ok(rows.into_iter().map(|row| row.0).collect())
     }
 
     /// Clusters that are not where they should be, oldest first.
     pub async fn unfinished_clusters(&self, limit: i64) -> Result<Vec<Cluster>, DbError> {
-        let rows: Vec<ClusterRow> = sqlx::query_as(select_clusters!("WHERE c.state <> 'ready' ORDER BY c.created_ms LIMIT $1"))
-            .bind(limit)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows: Vec<ClusterRow> =
+            sqlx::query_as(select_clusters!("WHERE c.state <> 'ready' ORDER BY c.created_ms LIMIT $1"))
+                .bind(limit)
+                .fetch_all(&self.pool)
+                .await?;
         Ok(rows.into_iter().map(|row| row.0).collect())
     }
 
     /// Moves a cluster from one state to another; false when it is in neither or gone.
-    pub async fn move_cluster(&self, id: TenantId, from: ClusterState, to: ClusterState) -> Result<bool, DbError> {
+    pub async fn move_cluster(
+        &self,
+        id: TenantId,
+        from: ClusterState,
+        to: ClusterState,
+    ) -> Result<bool, DbError> {
         let done = sqlx::query("UPDATE clusters SET state = $3 WHERE id = $1 AND state IN ($2, $3)")
             .bind(id.to_string())
             .bind(from.as_str())
@@ -340,9 +353,7 @@ impl Db {
 
 fn constraint(error: sqlx::Error) -> DbError {
     match &error {
-        sqlx::Error::Database(inner)
-            if inner.is_unique_violation() || inner.is_foreign_key_violation() =>
-        {
+        sqlx::Error::Database(inner) if inner.is_unique_violation() || inner.is_foreign_key_violation() => {
             DbError::Constraint
         }
         _ => DbError::Sql(error),
@@ -368,7 +379,11 @@ fn undecodable(column: &str, source: impl Into<Box<dyn std::error::Error + Send 
 
 impl FromRow<'_, SqliteRow> for OrganizationRow {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
-        Ok(OrganizationRow(Organization { id: parsed(row, "id")?, name: parsed(row, "name")?, created_at: time(row, "created_ms")? }))
+        Ok(OrganizationRow(Organization {
+            id: parsed(row, "id")?,
+            name: parsed(row, "name")?,
+            created_at: time(row, "created_ms")?,
+        }))
     }
 }
 

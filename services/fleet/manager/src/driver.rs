@@ -49,7 +49,10 @@ pub(crate) async fn run(state: Arc<State>) {
                     })
                     .await;
             }
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "cannot look for unfinished clusters"),
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "cannot look for unfinished clusters"
+            ),
         }
         let _ = tokio::time::timeout(ROUND_INTERVAL, state.nudge.notified()).await;
     }

@@ -106,7 +106,8 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
             group.spawn(async move {
                 // Without it, small answers would wait for the peer's delayed acknowledgement.
                 let _ = stream.set_nodelay(true);
-                let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else {
+                let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await
+                else {
                     return;
                 };
                 let service = TowerToHyperService::new(app);
@@ -213,7 +214,11 @@ struct Body<T>(T);
 impl<T: DeserializeOwned, S: Send + Sync> axum::extract::FromRequest<S> for Body<T> {
     type Rejection = Failure;
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Failure> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if kind.split(';').next().unwrap_or_default().trim() != "application/json" {
             return Err(Failure::UnsupportedMediaType);
         }
@@ -292,7 +297,11 @@ async fn create_organization(
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}", params(("organization" = String, Path)),
     responses((status = 200, body = Organization), (status = 401, body = Problem), (status = 404, body = Problem)))]
-async fn get_organization(state: Shared, caller: Caller, Path(name): Path<String>) -> Answer<Json<Organization>> {
+async fn get_organization(
+    state: Shared,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Answer<Json<Organization>> {
     organization_for(&state, &caller, &name).await.map(Json)
 }
 
@@ -347,14 +356,21 @@ async fn create_cluster(
     writers_only(&caller)?;
     let version = request.kubernetes_version.unwrap_or_else(|| DEFAULT_VERSION.to_owned());
     if version != DEFAULT_VERSION {
-        return Err(Failure::Invalid(format!("kubernetes_version {version:?} is not offered; {DEFAULT_VERSION} is")));
+        return Err(Failure::Invalid(format!(
+            "kubernetes_version {version:?} is not offered; {DEFAULT_VERSION} is"
+        )));
     }
     let candidates: Vec<Candidate> = state
         .db
         .cells()
         .await?
         .into_iter()
-        .map(|cell| Candidate { id: cell.id, reachable: true, clusters: cell.clusters, capacity: cell.capacity })
+        .map(|cell| Candidate {
+            id: cell.id,
+            reachable: true,
+            clusters: cell.clusters,
+            capacity: cell.capacity,
+        })
         .collect();
     let cell = place(&candidates).map_err(|error| Failure::Unavailable(error.to_string()))?;
     let id = TenantId::generate();
@@ -528,7 +544,11 @@ fn kubeconfig(cluster: &Cluster, server: &str, issued: &fleet_rpc::IssueCredenti
 
 #[utoipa::path(get, path = "/api/v1/tokens", params(PageQuery),
     responses((status = 200, body = Page<ApiToken>), (status = 401, body = Problem)))]
-async fn list_tokens(state: Shared, caller: Caller, Query(query): Query<PageQuery>) -> Answer<Json<Page<ApiToken>>> {
+async fn list_tokens(
+    state: Shared,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Answer<Json<Page<ApiToken>>> {
     let limit = query.limit()?;
     let items = state.db.tokens(scope(&caller), query.after(), limit + 1).await?;
     Ok(page(items, limit, |item| item.id.clone()))
@@ -544,7 +564,9 @@ async fn create_token(
 ) -> Answer<(StatusCode, Json<CreatedToken>)> {
     writers_only(&caller)?;
     if request.description.chars().count() > 200 || request.description.chars().any(char::is_control) {
-        return Err(Failure::Invalid("description is at most 200 characters, none of them control characters".to_owned()));
+        return Err(Failure::Invalid(
+            "description is at most 200 characters, none of them control characters".to_owned(),
+        ));
     }
     let organization = match (&request.role, &request.organization) {
         (Role::Provider, None) => {

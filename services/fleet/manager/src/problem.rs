@@ -34,7 +34,9 @@ impl From<DbError> for Failure {
 impl From<DriveError> for Failure {
     fn from(error: DriveError) -> Failure {
         match error {
-            DriveError::Cell(status) => Failure::Unavailable(format!("the cluster's cell: {}", status.message())),
+            DriveError::Cell(status) => {
+                Failure::Unavailable(format!("the cluster's cell: {}", status.message()))
+            }
             other => Failure::Internal(Box::new(other)),
         }
     }
@@ -79,7 +81,12 @@ impl IntoResponse for Failure {
                 )
             }
         };
-        let problem = Problem { kind: "about:blank".to_owned(), title: title.to_owned(), status: status.as_u16(), detail };
+        let problem = Problem {
+            kind: "about:blank".to_owned(),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail,
+        };
         let mut response = (status, Json(problem)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/problem+json"));

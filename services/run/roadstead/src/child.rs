@@ -65,7 +65,10 @@ pub fn die_with_parent() -> Result<()> {
 
 impl Recipe {
     /// Starts the child, waits until it is ready and keeps it running until `tasks` is stopped.
-    pub async fn keep_running<T: DeserializeOwned + Send + 'static>(self, tasks: &Tasks) -> Result<(T, Running<T>)> {
+    pub async fn keep_running<T: DeserializeOwned + Send + 'static>(
+        self,
+        tasks: &Tasks,
+    ) -> Result<(T, Running<T>)> {
         let (mut child, first) = self.start().await?;
         let (tell, ready) = mpsc::channel(8);
         let stop = tasks.stopping();

@@ -8,7 +8,12 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use fleet_model::Role;
 
 #[derive(Debug, Parser)]
-#[command(name = "roadstead", version, about = "Hosted Kubernetes: many clusters on few machines", max_term_width = 100)]
+#[command(
+    name = "roadstead",
+    version,
+    about = "Hosted Kubernetes: many clusters on few machines",
+    max_term_width = 100
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -21,7 +26,13 @@ pub struct Connection {
     #[arg(long, global = true, env = "ROADSTEAD_SERVER", value_name = "URL", help_heading = "Connection")]
     pub server: Option<String>,
     /// File with an API token
-    #[arg(long, global = true, env = "ROADSTEAD_TOKEN_FILE", value_name = "FILE", help_heading = "Connection")]
+    #[arg(
+        long,
+        global = true,
+        env = "ROADSTEAD_TOKEN_FILE",
+        value_name = "FILE",
+        help_heading = "Connection"
+    )]
     pub token_file: Option<PathBuf>,
     /// File with the manager's CA certificate
     #[arg(long, global = true, env = "ROADSTEAD_CA_FILE", value_name = "FILE", help_heading = "Connection")]

@@ -49,7 +49,9 @@ pub async fn org(connection: &Connection, command: Org) -> Result<()> {
             let made = client.create_organization(&name).await?;
             print(shown.output, std::slice::from_ref(&made), true, &["NAME", "AGE"], row)
         }
-        Org::List { shown } => print(shown.output, &client.organizations().await?, false, &["NAME", "AGE"], row),
+        Org::List { shown } => {
+            print(shown.output, &client.organizations().await?, false, &["NAME", "AGE"], row)
+        }
         Org::Delete { name } => {
             client.delete_organization(&name).await?;
             println!("organisation {name} deleted");

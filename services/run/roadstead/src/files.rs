@@ -60,7 +60,8 @@ pub fn lock_dir(dir: &Path) -> Result<DirLock> {
             holder.trim()
         );
     }
-    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()))
+    file.set_len(0)
+        .and_then(|()| write!(file, "{}", std::process::id()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(DirLock(file))
 }

@@ -14,6 +14,8 @@ use crate::chain::Admission;
 pub(crate) struct Certificates;
 
 const GROUP: &str = "certificates.k8s.io";
+/// Signers whose certificates the API server takes for what they say, and whose subject nothing else limits.
+const SIGN_FOR_US: [&str; 2] = ["kubernetes.io/kube-apiserver-client", "kubernetes.io/legacy-unknown"];
 const MASTERS: &str = "system:masters";
 
 #[async_trait]
@@ -28,13 +30,12 @@ impl Admission for Certificates {
             return Ok(Vec::new());
         };
         match (attributes.operation, attributes.subresource) {
-            (Operation::Create, "")
-                if new.get_str("spec.signerName") == Some("kubernetes.io/kube-apiserver-client")
-                    && asks_for_masters(new) =>
-            {
-                return Err(attributes.forbidden(format!(
-                    "use of kubernetes.io/kube-apiserver-client signer with {MASTERS} group is not allowed"
-                )));
+            (Operation::Create, "") => {
+                let signer = new.get_str("spec.signerName").unwrap_or_default();
+                if SIGN_FOR_US.contains(&signer) && asks_for_masters(new) {
+                    return Err(attributes
+                        .forbidden(format!("use of {signer} signer with {MASTERS} group is not allowed")));
+                }
             }
             (Operation::Update, "approval") => {
                 let signer = old.and_then(|old| old.get_str("spec.signerName")).unwrap_or_default();

@@ -110,6 +110,15 @@ impl Admission for NodeRestriction {
             ("storage.k8s.io", "csinodes") if attributes.name != node => {
                 Err(attributes.forbidden("can only access CSINode with the same name as the requesting node"))
             }
+            ("resource.k8s.io", "resourceslices") if attributes.operation == Operation::Create => {
+                // Which slice a node changes later is the authorizer's to look up; what it creates, only we see.
+                let own = object.and_then(|slice| slice.get_str("spec.nodeName")) == Some(node);
+                if own {
+                    return Ok(());
+                }
+                Err(attributes
+                    .forbidden("can only create ResourceSlice with the same NodeName as the requesting node"))
+            }
             ("", "persistentvolumeclaims") if attributes.subresource != "status" => {
                 Err(attributes.forbidden("may only update PVC status"))
             }
@@ -171,6 +180,11 @@ fn pods(
                         .forbidden(format!("node {node:?} can not create pods that reference {what}")));
                 }
             }
+            if let Some(what) = reference(pod) {
+                return Err(
+                    attributes.forbidden(format!("node {node:?} can not create pods that reference {what}"))
+                );
+            }
             Ok(())
         }
         ("", Operation::Delete) => {
@@ -201,8 +215,8 @@ fn pods(
         }
         ("eviction", _) => {
             let pod = attributes.lookup.get(&PODS, Some(attributes.namespace), attributes.name);
-            let own = pod.and_then(|pod| pod.field("spec.nodeName"));
-            if own.is_some_and(|bound| bound != node) {
+            // A pod that is bound to nobody is not this node's either; a missing one is a 404 further on.
+            if pod.is_some_and(|pod| pod.field("spec.nodeName").is_none_or(|bound| bound != node)) {
                 return Err(attributes
                     .forbidden(format!("node {node} can only evict pods with spec.nodeName set to itself")));
             }
@@ -212,6 +226,64 @@ fn pods(
             "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
         ))),
     }
+}
+
+/// What else of the cluster's a pod uses, if anything: a mirror pod is a file on its node and may use nothing.
+fn reference(pod: &Document) -> Option<&'static str> {
+    for volume in pod.get_array("spec.volumes") {
+        for (source, what) in [
+            ("secret", "secrets"),
+            ("configMap", "configmaps"),
+            ("persistentVolumeClaim", "persistentvolumeclaims"),
+            ("ephemeral", "persistentvolumeclaims"),
+        ] {
+            if volume.get(source).is_some_and(|source| !source.is_null()) {
+                return Some(what);
+            }
+        }
+        let projected = volume.pointer("/projected/sources").and_then(Value::as_array);
+        for source in projected.into_iter().flatten() {
+            for (kind, what) in [
+                ("secret", "secrets"),
+                ("configMap", "configmaps"),
+                ("serviceAccountToken", "serviceaccounts"),
+                ("clusterTrustBundle", "clustertrustbundles"),
+                ("podCertificate", "podcertificaterequests"),
+            ] {
+                if source.get(kind).is_some_and(|source| !source.is_null()) {
+                    return Some(what);
+                }
+            }
+        }
+        // Drivers with a secret of their own: cephfs, rbd, iscsi, csi, azureFile and their kin.
+        let drivers = volume.as_object().into_iter().flat_map(|volume| volume.values());
+        for driver in drivers {
+            for name in ["secretRef", "nodePublishSecretRef", "secretName"] {
+                if driver.get(name).is_some_and(|secret| !secret.is_null()) {
+                    return Some("secrets");
+                }
+            }
+        }
+    }
+    for list in ["spec.containers", "spec.initContainers", "spec.ephemeralContainers"] {
+        for container in pod.get_array(list) {
+            let items = |name: &str| container.get(name).and_then(Value::as_array).into_iter().flatten();
+            let all = items("envFrom").chain(items("env").filter_map(|one| one.get("valueFrom")));
+            for source in all {
+                for (kind, what) in [
+                    ("secretRef", "secrets"),
+                    ("secretKeyRef", "secrets"),
+                    ("configMapRef", "configmaps"),
+                    ("configMapKeyRef", "configmaps"),
+                ] {
+                    if source.get(kind).is_some_and(|source| !source.is_null()) {
+                        return Some(what);
+                    }
+                }
+            }
+        }
+    }
+    (!pod.get_array("spec.resourceClaims").is_empty()).then_some("resourceclaims")
 }
 
 /// Labels under these domains are the kubelet's to set; others of kubernetes.io are not.

@@ -20,6 +20,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
+use tenant_client::Access;
 use tenant_registry::{Context, GetOptions};
 
 use crate::body::{Body, Response, empty, erase, read_within};
@@ -75,6 +76,12 @@ fn text(body: Body) -> Response {
 
 /// `exec`, `attach` and `portforward`: an upgraded connection from end to end.
 pub async fn stream(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<Response, Status> {
+    if call.info.verb != "create" {
+        // A WebSocket can only be opened by GET, which is authorized as `get`; running things in a pod is no
+        // reading, so the right to create is needed whichever way it is asked for (upstream since 1.35).
+        let access = Access { verb: "create".to_owned(), ..call.info.access() };
+        call.plane.authority.require(&call.user, &access)?;
+    }
     let pod = get(call, &PODS, Some(&at.namespace), &at.name).await?;
     let (namespace, name) = (encode(&at.namespace), encode(&at.name));
     let target = if at.subresource == "portforward" {
@@ -288,6 +295,10 @@ impl Kubelet {
         })?;
         let authority = address.to_string();
         let attempt = async {
+            if tenant_auth::is_api_server_name(node) {
+                // Its certificate would be ours: a node could lead us back to ourselves, with our own rights.
+                return Err(format!("node name {node:?} is the API server's own"));
+            }
             let stream = dial(plane, node, address).await?;
             let name = ServerName::try_from(node.to_owned())
                 .map_err(|_| format!("node name {node:?} is no DNS name, so no certificate can carry it"))?;
@@ -377,7 +388,8 @@ fn client_config(plane: &Arc<ControlPlane>) -> Result<Arc<rustls::ClientConfig>,
     }
     let pki = plane.pki();
     let identity = pki
-        .issue_client("kube-apiserver-kubelet-client", &["system:masters"], base_net::pki::YEAR)
+        // No group: kubelets know this name, and to the API server itself it is nobody much.
+        .issue_client("kube-apiserver-kubelet-client", &[], base_net::pki::YEAR)
         .map_err(|cause| cause.to_string())?;
     let config = base_net::tls::client(pki.ca_pem(), Some(&identity), &["http/1.1"])
         .map_err(|cause| cause.to_string())?;

@@ -50,10 +50,15 @@ pub fn fields(query: &Query) -> Result<FieldSelector, Status> {
         .map_err(|err| Status::bad_request(err.to_string()))
 }
 
+/// A year: what asks for more means "for ever", and no connection lasts that long.
+const LONGEST_WATCH_SECONDS: u64 = 365 * 24 * 3600;
+
 /// How long a watch lasts, when the client says so.
 pub fn timeout(query: &Query) -> Result<Option<Duration>, Status> {
     let seconds = query.int("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
-    Ok(seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs))
+    // Clocks do not reach as far as numbers do.
+    let seconds = seconds.filter(|seconds| *seconds > 0).map(|seconds| seconds.min(LONGEST_WATCH_SECONDS));
+    Ok(seconds.map(Duration::from_secs))
 }
 
 /// What create, update and patch have in common.

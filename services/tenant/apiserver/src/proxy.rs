@@ -161,6 +161,9 @@ impl Backend {
     async fn connect(call: &Call, node: &str, address: SocketAddr, scheme: &str) -> Result<Backend, Status> {
         let unreachable =
             |cause: String| Status::unavailable(format!("error trying to reach service: {cause}"));
+        if !is_proxyable(address.ip()) {
+            return Err(Status::bad_request("address not allowed"));
+        }
         let stream = kubelet::dial(&call.plane, node, address).await.map_err(unreachable)?;
         let sender = if scheme == "https" {
             let tls = tokio_rustls::TlsConnector::from(unverified())
@@ -172,6 +175,23 @@ impl Backend {
             kubelet::handshake(&call.plane, stream).await
         };
         Ok(Backend { sender: Sender::Direct(sender.map_err(unreachable)?), authority: address.to_string() })
+    }
+}
+
+/// Whether tenants may be taken there: a pod's address is what somebody wrote into its status, and no pod lives
+/// on a node's loopback or link-local addresses, where clouds keep their credentials.
+fn is_proxyable(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            !(ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.is_broadcast())
+        }
+        IpAddr::V6(ip) => {
+            !(ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast())
+        }
     }
 }
 

@@ -31,6 +31,13 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     if call.method == Method::OPTIONS || !resource.allows(&call.info.verb) {
         return Err(Status::method_not_allowed());
     }
+    // Authorization looked at the URL's name. A body that could say another, or a verb that finds no name in
+    // the URL, would act on something else than what was allowed.
+    if at.named_in_path != matches!(call.info.verb.as_str(), "get" | "update" | "patch" | "delete")
+        && call.info.verb != "watch"
+    {
+        return Err(Status::method_not_allowed());
+    }
     if tenant_auth::review::GROUPS.contains(&at.group.as_str()) {
         return reviews::answer(call, at, resource, inbound.body).await;
     }

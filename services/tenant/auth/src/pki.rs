@@ -45,6 +45,20 @@ const FRONT_PROXY_CERT: &str = "front-proxy-ca.crt";
 const FRONT_PROXY_KEY: &str = "front-proxy-ca.key";
 const SERVICE_ACCOUNT_KEY: &str = "sa.key";
 
+/// What every cluster's API server is called by its own pods.
+const API_SERVER_NAMES: [&str; 5] = [
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "localhost",
+];
+
+/// Whether a name is the API server's in every cluster. Nobody else may be certified or trusted under it.
+pub fn is_api_server_name(name: &str) -> bool {
+    API_SERVER_NAMES.iter().any(|own| own.eq_ignore_ascii_case(name))
+}
+
 impl ClusterPki {
     /// kubeadm's user of `admin.conf`; its rights come from the binding `kubeadm:cluster-admins`, so that
     /// they can be taken away, unlike those of `system:masters`.
@@ -113,13 +127,7 @@ impl ClusterPki {
     /// The API server's certificate: `names` and `addresses`, and what pods call it by.
     pub fn server_identity(&self, names: &[String], addresses: &[IpAddr]) -> Result<Issued, PkiError> {
         let mut dns_names: Vec<String> = names.to_vec();
-        for name in [
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-            "kubernetes.default.svc.cluster.local",
-            "localhost",
-        ] {
+        for name in API_SERVER_NAMES {
             if !dns_names.iter().any(|one| one == name) {
                 dns_names.push(name.to_owned());
             }

@@ -60,6 +60,8 @@ known! {
     REPLICATION_CONTROLLERS "" "v1" "replicationcontrollers" "ReplicationController" true all;
     QUOTAS "" "v1" "resourcequotas" "ResourceQuota" true all;
     CLAIMS "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim" true all;
+    VOLUMES "" "v1" "persistentvolumes" "PersistentVolume" false all;
+    ATTRIBUTES_CLASSES "storage.k8s.io" "v1" "volumeattributesclasses" "VolumeAttributesClass" false all;
     DEPLOYMENTS "apps" "v1" "deployments" "Deployment" true all;
     REPLICA_SETS "apps" "v1" "replicasets" "ReplicaSet" true all;
     STATEFUL_SETS "apps" "v1" "statefulsets" "StatefulSet" true all;

@@ -25,6 +25,7 @@ mod cluster;
 mod endpoints;
 mod nodes;
 mod policies;
+mod volumes;
 mod workloads;
 
 pub use catalog::{Catalog, Resource, ResourceId};
@@ -49,6 +50,7 @@ fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
         Box::new(policies::roles::AggregatedRoles),
         Box::new(endpoints::slices::Slices::default()),
         Box::new(endpoints::legacy::LegacyEndpoints::default()),
+        Box::new(endpoints::mirror::Mirror),
         Box::new(cluster::namespaces::Namespaces::default()),
         Box::new(cluster::accounts::DefaultAccounts),
         Box::new(cluster::accounts::RootCertificates::new(&config.root_ca_pem)),
@@ -56,6 +58,9 @@ fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
         Box::new(nodes::lifecycle::NodeLifecycle::default()),
         Box::new(nodes::ranges::PodRanges::new(config.pod_cidr, config.node_block_bits)),
         Box::new(nodes::pod_gc::PodCollector::default()),
+        Box::new(volumes::protection::Protection::of_claims()),
+        Box::new(volumes::protection::Protection::of_volumes()),
+        Box::new(volumes::protection::Protection::of_attributes_classes()),
         Box::new(certificates::Certificates::default()),
         Box::new(bootstrap::ClusterInfoSigner::new(config.cluster_info.clone())),
         Box::new(bootstrap::TokenCleaner),

@@ -16,9 +16,7 @@ use store_mvcc::Limits;
 use store_raft::Group;
 use tenant_apiserver::ControlPlane;
 use tenant_auth::{ClusterPki, policy};
-use tenant_client::{
-    Api, CreateOptions, DeleteOptions, ListOptions, Patch, Propagation, SharedApi, UserInfo,
-};
+use tenant_client::{CreateOptions, DeleteOptions, ListOptions, Patch, Propagation, SharedApi, UserInfo};
 use tenant_controllers::Controllers;
 use tenant_registry::bootstrap;
 use tenant_scheduler::Scheduler;

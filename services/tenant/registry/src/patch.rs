@@ -72,6 +72,7 @@ impl Registry {
             api_patch::apply(&tracking, None, &config, false).map_err(|cause| patch_status(&cause))?;
         let mut object = self.decoded(resource, namespace, object)?;
         metadata::check_name(name, &mut object)?;
+        self.may_create(ctx, resource, namespace.unwrap_or_default(), name)?;
         self.create_decoded(ctx, resource, object, Ownership::Applied).await
     }
 

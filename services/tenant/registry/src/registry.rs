@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use store_mvcc::{Command, Entry, Key, Op, Term, Value};
 use store_raft::Group;
 use tenant_admission::{Admission, Lookup};
-use tenant_client::{Authorizer, SharedAuthorizer};
+use tenant_client::{Access, Authorizer, SharedAuthorizer, Target};
 
 use crate::context::Context;
 use crate::convert;
@@ -58,6 +58,40 @@ impl Registry {
     /// Before a read that must see every acknowledged write.
     pub(crate) async fn barrier(&self) -> Result<u64, Status> {
         Ok(self.group.read_index().await.map_err(|cause| write_status(&cause))?.0)
+    }
+
+    /// A PUT or an apply that would create its object needs the right to create as well: the request was
+    /// authorized as the verb it is, and what that verb finds is known only here.
+    pub(crate) fn may_create(
+        &self,
+        ctx: &Context,
+        resource: &ResourceInfo,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
+        let of = &resource.gvr;
+        let target = Target::Resource {
+            group: of.group.to_string(),
+            version: of.version.to_string(),
+            resource: of.resource.to_string(),
+            subresource: String::new(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let access = Access { verb: "create".to_owned(), target, ..Access::default() };
+        if self.authorizer.decide(&ctx.user, &access).is_allowed() {
+            return Ok(());
+        }
+        let place = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace {namespace:?}")
+        };
+        let why = format!(
+            "User {:?} cannot create resource {:?} in API group {:?} {place}",
+            ctx.user.name, of.resource, of.group
+        );
+        Err(Status::forbidden(of, name, &why))
     }
 
     pub(crate) fn command(&self, ctx: &Context, ops: Vec<Op>) -> Command {

@@ -96,6 +96,7 @@ impl Registry {
                     ),
                 ));
             }
+            self.may_create(ctx, resource, target.namespace, name)?;
             match self.create_decoded(ctx, resource, object.clone(), Ownership::Update).await {
                 // Somebody was quicker: then it is an update after all.
                 Err(status) if status.is_already_exists() => {}

@@ -295,13 +295,15 @@ fn demo() -> Result<Slug> {
 /// The cluster `demo` of the organisation `demo`, both made when missing.
 async fn demo_cluster(client: &Client) -> Result<Cluster> {
     let name = demo()?;
-    let conflict = |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 409);
+    let conflict =
+        |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 409);
     match client.create_organization(&name).await {
         Ok(_) => {}
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
     }
-    match client.create_cluster(&name, &CreateCluster { name: name.clone(), kubernetes_version: None }).await {
+    match client.create_cluster(&name, &CreateCluster { name: name.clone(), kubernetes_version: None }).await
+    {
         Ok(_) => {}
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
@@ -313,7 +315,10 @@ async fn demo_cluster(client: &Client) -> Result<Cluster> {
             return Ok(cluster);
         }
         if Instant::now() > deadline {
-            return Err(anyhow!("the cluster demo is still {} after {CLUSTER_PATIENCE:?}", cluster.state.as_str()));
+            return Err(anyhow!(
+                "the cluster demo is still {} after {CLUSTER_PATIENCE:?}",
+                cluster.state.as_str()
+            ));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -39,7 +39,9 @@ pub async fn prepare(options: &Up, layout: &Layout) -> Result<Option<Network>> {
         return Ok(None);
     }
     if !rustix::process::geteuid().is_root() {
-        progress("not root: no worker nodes (they need network namespaces and containerd); all else comes up");
+        progress(
+            "not root: no worker nodes (they need network namespaces and containerd); all else comes up",
+        );
         return Ok(None);
     }
     for (file, package) in [
@@ -63,7 +65,10 @@ impl Network {
     /// Takes away what [`prepare`] made, after the last node has stopped.
     pub async fn remove(&self) {
         if let Err(error) = self.host.remove().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the nodes' network is left behind; the next start sweeps it");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the nodes' network is left behind; the next start sweeps it"
+            );
         }
     }
 }
@@ -122,7 +127,9 @@ async fn start_one(
     });
     let images_dir = config.images_dir();
     private_dir(&images_dir)?;
-    for archive in [images::pause()?, images::demo_of_this_machine(1).await?, images::demo_of_this_machine(2).await?] {
+    for archive in
+        [images::pause()?, images::demo_of_this_machine(1).await?, images::demo_of_this_machine(2).await?]
+    {
         archive.write_to(&images_dir).with_context(|| format!("cannot write {}", images_dir.display()))?;
     }
     let place = network.host.add_node(number).await?;

@@ -47,6 +47,13 @@ const BINDINGS: &[BindingRow] = &[
         "ClusterRole/system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
         "Group:system:nodes",
     ),
+    // The API server's own certificate for kubelets, for those that ask what it may do; kubeadm makes it a
+    // cluster admin.
+    bind(
+        "roadstead:kubelet-api-admin",
+        "ClusterRole/system:kubelet-api-admin",
+        "User:kube-apiserver-kubelet-client",
+    ),
     bind("roadstead:node-agent", "ClusterRole/roadstead:node-agent", "Group:system:nodes"),
     // A stock cluster leaves kubelet serving certificates to people; ours approves a node's own names.
     bind(

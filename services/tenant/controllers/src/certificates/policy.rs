@@ -62,7 +62,9 @@ pub(super) fn judge(request: &Document, addresses_of: impl Fn(&str) -> Option<Va
         KUBELET_SERVING if user == asked.name && groups.contains(&NODES) => {
             let name = asked.name.strip_prefix(NODE_PREFIX).unwrap_or_default();
             let Some(addresses) = addresses_of(name) else { return Opinion::None };
-            if owns(name, &addresses, &asked) {
+            // A node says itself what it is called, so what another one is called is not for it to say.
+            let foreign = asked.dns.iter().any(|dns| dns != name && addresses_of(dns).is_some());
+            if !foreign && owns(name, &addresses, &asked) {
                 Opinion::Approve(
                     "Auto approving kubelet serving certificate for the node's own names and addresses.",
                 )

@@ -11,6 +11,7 @@ use std::time::Duration;
 use api_machinery::{Object, OwnerReference};
 use api_reconcile::{Action, PatchKind, Plan};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::catalog::ResourceId;
 use crate::controller::{Change, ChangeKind, Controller, Key, News, Now};
@@ -184,13 +185,13 @@ impl GarbageCollector {
         let uid = object.header.uid.to_string();
         let mut blocked = false;
         for (dependent_key, dependent) in world.owned_by(&object.header.uid) {
-            let blocks = dependent
-                .header
-                .owners
-                .iter()
-                .any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true));
+            let blocks = blocks(dependent, &object.header.uid);
             blocked |= blocks;
             if world.is_deleting(dependent) {
+                // Owners in a ring would wait for each other for ever: one of them lets go.
+                if blocks && waits_for(world, dependent, &object.header.uid) {
+                    plan.push(stop_blocking(world, dependent_key.of, dependent, &uid));
+                }
                 continue;
             }
             let own = self.judge(world, dependent_key, dependent, &[]);
@@ -219,6 +220,32 @@ impl GarbageCollector {
 
 fn has(object: &Object, finalizer: &str) -> bool {
     object.header.finalizers.iter().any(|one| &**one == finalizer)
+}
+
+/// Whether the foreground deletion of `object` waits for the one with `uid`, directly or through others.
+fn waits_for(world: &World, object: &Object, uid: &Uuid) -> bool {
+    let mut seen = HashSet::new();
+    let mut next = vec![object.header.uid];
+    while let Some(owner) = next.pop() {
+        for (_, dependent) in world.owned_by(&owner) {
+            if !blocks(dependent, &owner) || dependent.header.deleting_since.is_none() {
+                continue;
+            }
+            if dependent.header.uid == *uid {
+                return true;
+            }
+            if has(dependent, FOREGROUND) && seen.insert(dependent.header.uid) {
+                next.push(dependent.header.uid);
+            }
+        }
+    }
+    false
+}
+
+fn blocks(dependent: &Object, owner: &Uuid) -> bool {
+    let uid = owner.to_string();
+    let mut owners = dependent.header.owners.iter();
+    owners.any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
 }
 
 fn wake_waiting_owners(world: &World, object: &Object, wake: &mut dyn FnMut(Key)) {
@@ -252,6 +279,18 @@ fn drop_owners(world: &World, of: ResourceId, object: &Object, uids: &[&str]) ->
     let kept = object.header.owners.iter().filter(|owner| !uids.contains(&owner.uid.as_str()));
     let kept: Vec<Value> = kept.map(|owner| json!(owner)).collect();
     patch(world, of, object, "ownerReferences", kept)
+}
+
+/// `object` stays owned by `uid`, which need not wait for it any longer.
+fn stop_blocking(world: &World, of: ResourceId, object: &Object, uid: &str) -> Action {
+    let owners = object.header.owners.iter().map(|owner| {
+        let mut owner = json!(owner);
+        if owner["uid"] == uid {
+            owner["blockOwnerDeletion"] = Value::Bool(false);
+        }
+        owner
+    });
+    patch(world, of, object, "ownerReferences", owners.collect())
 }
 
 fn drop_finalizer(world: &World, key: &Key, object: &Object, finalizer: &str) -> Action {

@@ -1,10 +1,12 @@
 //! EndpointSlices and Endpoints: which addresses stand behind a Service.
 //!
-//! [`Backends`] reads a Service and its pods once for both; `slices` and `legacy` write their kind.
+//! [`Backends`] reads a Service and its pods once for both; `slices` and `legacy` write their kind, and
+//! `mirror` copies Endpoints that somebody made by hand.
 //!
-//! Not here: Services without selector, whose endpoints are their owner's; mirroring of hand-made Endpoints.
+//! Not here: the endpoints of Services without selector, which are their owner's.
 
 pub(crate) mod legacy;
+pub(crate) mod mirror;
 pub(crate) mod slices;
 
 use std::collections::HashMap;

@@ -14,8 +14,8 @@ use crate::world::World;
 
 use super::{Backend, Selectors, ServiceSpec, backends, is_family};
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Endpoints in one slice, as upstream: a change of one pod rewrites at most this much.
@@ -200,7 +200,7 @@ fn endpoints(backend: &Backend, spec: &ServiceSpec, family: &str) -> Option<Valu
     Some(endpoint)
 }
 
-fn same_ports(a: &[Value], b: &[Value]) -> bool {
+pub(super) fn same_ports(a: &[Value], b: &[Value]) -> bool {
     a.len() == b.len() && a.iter().all(|port| b.contains(port))
 }
 

@@ -101,7 +101,9 @@ impl Strategy for SigningRequests {
             }
         }
         let signer = spec.get("signerName");
-        if signer.require(&mut errors) {
+        if signer.text() == "kubernetes.io/legacy-unknown" {
+            errors.push(signer.invalid("legacy-unknown is not allowed via this API version"));
+        } else if signer.require(&mut errors) {
             match signer.text().split_once('/') {
                 Some((domain, path)) if !domain.is_empty() && !path.is_empty() => {
                     signer.reasons(&mut errors, crate::validation::names::dns_subdomain(domain));

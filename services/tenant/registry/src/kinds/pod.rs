@@ -63,7 +63,7 @@ impl Strategy for Pods {
         validate_update(new, old)
     }
     fn validate_status_update(&self, new: &Document, old: &Document) -> Errors {
-        let mut errors = Vec::new();
+        let mut errors = mirror_stands(new, old);
         let status = At::top(new, "status");
         if new.get("spec.nodeName") != old.get("spec.nodeName") {
             errors.push(status.get("nodeName").forbidden("may not be changed directly"));
@@ -273,8 +273,22 @@ pub(crate) fn qos_class(pod: &Document) -> &'static str {
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+/// Whether a pod is a node's own invention is settled when it is made: what a mirror pod refers to opens
+/// nothing to its node, and that must not change by a change of annotations.
+fn mirror_stands(new: &Document, old: &Document) -> Errors {
+    const MIRROR: &str = "kubernetes.io/config.mirror";
+    let field = || Field::new("metadata").child("annotations").key(MIRROR);
+    if new.annotation(MIRROR) == old.annotation(MIRROR) {
+        return Vec::new();
+    }
+    vec![match old.annotation(MIRROR) {
+        Some(_) => field().forbidden("may not remove or update mirror pod annotation"),
+        None => field().forbidden("may not add mirror pod annotation"),
+    }]
+}
+
 fn validate_update(new: &Document, old: &Document) -> Errors {
-    let mut errors = Vec::new();
+    let mut errors = mirror_stands(new, old);
     let spec = At::top(new, "spec");
     for list in ["containers", "initContainers"] {
         let at = spec.get(list);
