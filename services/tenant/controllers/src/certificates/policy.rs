@@ -213,15 +213,17 @@ mod tests {
             (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "10.0.0.1"], server, true),
             (KUBELET_SERVING, "system:node:n1", nodes, node, &["other"], server, false),
             (KUBELET_SERVING, "system:node:n1", nodes, node, &["10.0.0.2"], server, false),
+            // What n1 says it is called is what another node is called.
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "n2"], server, false),
             (KUBELET_SERVING, "system:node:n1", nodes, node, &[], server, false),
             (KUBELET_SERVING, "system:node:n2", nodes, node, &["n1"], server, false),
             (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1"], client, false),
             (CLIENT, "system:node:n1", nodes, node, &[], client, false),
         ] {
-            let addresses =
-                json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n1"}]);
+            let addresses = json!([{"type": "InternalIP", "address": "10.0.0.1"},
+                {"type": "Hostname", "address": "n1"}, {"type": "InternalDNS", "address": "n2"}]);
             let request = request(signer, user, groups, subject, sans, usage);
-            let got = judge(&request, |name| (name == "n1").then(|| addresses.clone()));
+            let got = judge(&request, |name| ["n1", "n2"].contains(&name).then(|| addresses.clone()));
             assert_eq!(got != Opinion::None, wanted, "{signer} {user} {subject:?} {sans:?} {usage}");
         }
     }
