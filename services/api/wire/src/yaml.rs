@@ -19,6 +19,9 @@ pub enum YamlError {
 /// Output may be this many times the input: aliases repeat what they stand for, and the parser's own limit
 /// counts events, not bytes.
 const MAX_GROWTH: usize = 64;
+/// Four times the largest body: without aliases JSON is never that much longer, and what is longer could not be
+/// stored.
+const MAX_OUTPUT_BYTES: usize = 12 * 1024 * 1024;
 const MIN_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// Nested deeper than the JSON parser would take.
@@ -28,7 +31,7 @@ const MAX_DEPTH: usize = 120;
 pub fn to_json(yaml: &[u8]) -> Result<Vec<u8>, YamlError> {
     let mut writer = Writer {
         out: Vec::with_capacity(yaml.len()),
-        limit: yaml.len().saturating_mul(MAX_GROWTH).max(MIN_OUTPUT_BYTES),
+        limit: yaml.len().saturating_mul(MAX_GROWTH).clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES),
         depth: 0,
     };
     let text = std::str::from_utf8(yaml).map_err(|_| YamlError::Read("invalid UTF-8".to_owned()))?;

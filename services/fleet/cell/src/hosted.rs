@@ -158,7 +158,10 @@ fn start_loops(
     let api_for = move |component: &str| plane.client(tenant_controllers::identity(component), Some(term));
     let config = tenant_controllers::Config {
         cluster_info: hosted.cluster_info(),
-        signer: Some(Arc::new(ClusterSigner(hosted.plane.pki().ca().clone()))),
+        signer: Some(Arc::new(ClusterSigner {
+            ca: hosted.plane.pki().ca().clone(),
+            server_name: hosted.assignment.server_name.clone(),
+        })),
         ..tenant_controllers::Config::new(holder, hosted.plane.pki().ca_pem())
     };
     let scheduler = tenant_scheduler::Config { holder: holder.to_owned() };

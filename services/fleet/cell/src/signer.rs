@@ -1,5 +1,6 @@
 //! Signs what a cluster's controllers approved, with the cluster's CA.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,25 @@ use x509_parser::prelude::FromDer;
 const SHORTEST: Duration = Duration::from_secs(600);
 const LONGEST: Duration = YEAR;
 
-pub(crate) struct ClusterSigner(pub(crate) Arc<Ca>);
+pub(crate) struct ClusterSigner {
+    pub(crate) ca: Arc<Ca>,
+    /// The name clients verify the API server by. Whoever is certified under it could stand in for it, so
+    /// nobody is, whatever was approved.
+    pub(crate) server_name: String,
+}
+
+/// The Service `kubernetes`, as pods dial it.
+const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+
+impl ClusterSigner {
+    fn is_ours(&self, wanted: &Profile) -> bool {
+        wanted
+            .dns_names
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(&self.server_name) || tenant_auth::is_api_server_name(name))
+            || wanted.ip_addresses.contains(&SERVICE_IP)
+    }
+}
 
 impl Signer for ClusterSigner {
     fn sign(&self, request_pem: &str, profile: &SignProfile) -> Result<String, SignError> {
@@ -51,12 +70,17 @@ impl Signer for ClusterSigner {
                         wanted.ip_addresses.push(ip(bytes).ok_or_else(|| bad("an IP address of odd length"))?)
                     }
                     _ => {
-                        return Err(bad("a subject alternative name that is neither DNS name nor IP address"));
+                        return Err(bad(
+                            "a subject alternative name that is neither DNS name nor IP address",
+                        ));
                     }
                 }
             }
         }
-        self.0.sign_csr(request_pem, &wanted).map_err(|error| match error {
+        if self.is_ours(&wanted) {
+            return Err(bad("a name or an address of the API server"));
+        }
+        self.ca.sign_csr(request_pem, &wanted).map_err(|error| match error {
             PkiError::Input { .. } | PkiError::Pem { .. } | PkiError::Subject => {
                 SignError::BadRequest(error.to_string())
             }
@@ -70,5 +94,40 @@ fn ip(bytes: &[u8]) -> Option<std::net::IpAddr> {
         4 => <[u8; 4]>::try_from(bytes).ok().map(Into::into),
         16 => <[u8; 16]>::try_from(bytes).ok().map(Into::into),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_certified_as_the_api_server() {
+        let ca = Arc::new(Ca::generate("test").unwrap());
+        let signer = ClusterSigner { ca, server_name: "c1.roadstead.local".to_owned() };
+        for (dns, ip, wanted) in [
+            (&["n1"][..], "10.0.0.1", true),
+            (&["n1", "kubernetes.default.svc"], "10.0.0.1", false),
+            (&["Kubernetes"], "10.0.0.1", false),
+            (&["localhost"], "10.0.0.1", false),
+            (&["C1.roadstead.local"], "10.0.0.1", false),
+            (&["n1"], "10.96.0.1", false),
+        ] {
+            let asked = Profile {
+                common_name: "system:node:n1".to_owned(),
+                organizations: vec!["system:nodes".to_owned()],
+                dns_names: dns.iter().map(|&name| name.to_owned()).collect(),
+                ip_addresses: vec![ip.parse().unwrap()],
+                ..Profile::default()
+            };
+            let (request, _) = base_net::pki::request(&asked).unwrap();
+            let profile = SignProfile {
+                signer_name: "kubernetes.io/kubelet-serving".to_owned(),
+                usages: vec!["server auth".to_owned()],
+                lifetime: None,
+            };
+            let signed = signer.sign(&request, &profile);
+            assert_eq!(signed.is_ok(), wanted, "{dns:?} {ip} {signed:?}");
+        }
     }
 }

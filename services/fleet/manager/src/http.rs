@@ -23,7 +23,7 @@ use fleet_model::{
     DEFAULT_VERSION, JoinToken, Kubeconfig, Organization, Page, Problem, Role, server_name,
 };
 use fleet_rpc::{CreateJoinTokenRequest, IssueCredentialRequest, ReportRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -32,6 +32,7 @@ use prometheus_client::metrics::family::Family;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use utoipa::OpenApi;
 
@@ -55,6 +56,12 @@ const JOIN_TOKEN_SECONDS: u64 = 24 * 3600;
 
 /// A client that has not finished its TLS handshake by then is let go.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client may take over a request's head, and stay without one between two.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connections open at the same time: people and their tools, not machines by the thousand.
+const MAX_CONNECTIONS: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -92,8 +99,11 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
     let bound = listener.local_addr().map_err(|cause| ManagerError::Listen { address, cause })?;
     let app = router(state);
     let group = tasks.clone();
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     tasks.spawn(async move {
         loop {
+            // The slot comes first: a full manager leaves newcomers in the kernel's backlog.
+            let Ok(slot) = slots.clone().acquire_owned().await else { return };
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -104,6 +114,7 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
             };
             let (acceptor, app) = (acceptor.clone(), app.clone());
             group.spawn(async move {
+                let _slot = slot;
                 // Without it, small answers would wait for the peer's delayed acknowledgement.
                 let _ = stream.set_nodelay(true);
                 let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await
@@ -111,7 +122,15 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
                     return;
                 };
                 let service = TowerToHyperService::new(app);
-                let server = auto::Builder::new(TokioExecutor::new());
+                let mut server = auto::Builder::new(TokioExecutor::new());
+                server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
+                server
+                    .http2()
+                    .timer(TokioTimer::new())
+                    .max_concurrent_streams(100)
+                    .max_header_list_size(64 * 1024)
+                    .keep_alive_interval(HEADERS_TIMEOUT)
+                    .keep_alive_timeout(HEADERS_TIMEOUT);
                 if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
                     tracing::debug!(error, "connection ended");
                 }
@@ -146,7 +165,11 @@ fn router(state: Arc<State>) -> Router {
 
 /// Counts and logs every request under its route, never under its path: paths carry names.
 async fn observe(state: Shared, request: Request, next: Next) -> Response {
-    let method = request.method().to_string();
+    // A method is any word a client likes; each would stay in memory as a series of its own.
+    let method = match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS") => known.to_owned(),
+        _ => "other".to_owned(),
+    };
     let route = request
         .extensions()
         .get::<axum::extract::MatchedPath>()

@@ -27,7 +27,7 @@ mod token_request;
 pub use authenticate::{Authenticator, Credentials, Identity, Refusal};
 pub use authority::{Authority, forbidden};
 pub use node::NodeAuthorizer;
-pub use pki::{ClusterPki, PkiEntryError, kubeconfig};
+pub use pki::{ClusterPki, PkiEntryError, is_api_server_name, kubeconfig};
 pub use rbac::{Grant, NoEscalation, Rbac, Rule, covers};
 pub use token::{BoundTo, Claims, ISSUER, KubernetesClaims, Reference, TokenError, TokenIssuer, TokenKeys};
 pub use token_request::issue_token;
