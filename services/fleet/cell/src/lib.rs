@@ -14,7 +14,7 @@ mod rpc;
 mod signer;
 mod tunnels;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -167,13 +167,20 @@ impl Shared {
         self.clusters.read().get(&id).cloned()
     }
 
+    /// Opens what the store has, and makes nothing: an empty cluster in the place of one whose data is gone
+    /// would look like the tenant's own. The manager asks again for what a crash left half made.
     async fn open_all(self: Arc<Shared>) {
-        let assigned = self.assignments.all();
-        stream::iter(assigned)
+        let held: HashSet<TenantId> = self.host.tenants().into_iter().collect();
+        stream::iter(self.assignments.all())
             .for_each_concurrent(OPENING_AT_ONCE, |assignment| {
                 let shared = self.clone();
+                let held = held.contains(&assignment.cluster);
                 async move {
                     let id = assignment.cluster;
+                    if !held {
+                        tracing::error!(tenant = %id, "cluster not opened: this cell's store has no data of it; if it was in use, restore the store from a backup");
+                        return;
+                    }
                     // One cluster's damage is not the others' (DESIGN §9).
                     if let Err(error) = shared.assign(assignment).await {
                         tracing::error!(tenant = %id, error = &error as &dyn std::error::Error, "cluster not opened");
@@ -191,7 +198,7 @@ impl Shared {
         if let Some(hosted) = self.cluster(id) {
             return Ok(hosted);
         }
-        // Written down first: a crash in between leaves an assignment that the next start completes.
+        // Written down first: a group without an assignment would never be found again.
         self.assignments.put(&assignment)?;
         let hosted = Hosted::open(self, assignment).await?;
         self.clusters.write().insert(id, hosted.clone());
