@@ -251,8 +251,9 @@ impl Registry {
         if target.ownership == Ownership::Update {
             manage::updated(ctx, resource, message, part.subresource(), &mut new, old, now);
         }
-        let same = metadata::same_content(&new, old)
-            && (target.ownership == Ownership::Update || manage::same_owners(&new, old));
+        // Owners alone may be what a client came to change: that is how `kubectl apply --server-side` takes
+        // over what it once applied itself.
+        let same = metadata::same_content(&new, old) && manage::same_owners(&new, old);
         if same && ops.is_empty() && strategy.lives_ms().is_none() {
             return Ok(None);
         }
