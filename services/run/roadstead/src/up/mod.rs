@@ -34,7 +34,10 @@ const CLUSTER_PATIENCE: Duration = Duration::from_secs(30);
 pub async fn run(options: Up) -> Result<()> {
     let started = Instant::now();
     let layout = Layout::new(&absolute(&options.data)?);
-    private_dir(layout.root())?;
+    // One that is there may be anybody's (`--data /tmp`): what has to be private below it is so by itself.
+    if !layout.root().is_dir() {
+        private_dir(layout.root())?;
+    }
     let _lock = lock_dir(layout.root())?;
     private_dir(&layout.logs())?;
     let mut telemetry = base_telemetry::Options::from_env("roadstead-manager");
