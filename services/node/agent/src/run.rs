@@ -74,9 +74,12 @@ pub async fn run(
         Some(Ok(agent)) => {
             info!(node = %config.name, address = %agent.address, "node is registered");
             let mut ready = agent.kubelet.ready();
+            // What `wait_for` answers is a lock on the value, against which the kubelet's next word would
+            // block for ever: let go of it before anything is awaited.
+            let became_ready = async { ready.wait_for(|ready| *ready).await.map(drop) };
             tokio::select! {
                 () = stop.cancelled() => {}
-                Ok(_) = ready.wait_for(|ready| *ready) => {
+                Ok(()) = became_ready => {
                     info!(node = %config.name, "node is ready");
                     on_ready(agent.address);
                     stop.cancelled().await;
