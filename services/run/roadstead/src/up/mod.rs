@@ -50,12 +50,12 @@ pub async fn run(options: Up) -> Result<()> {
     // Innermost first: nodes end while their API server is still there, cells before the manager.
     let fleet = Fleet::default();
     let outcome = tokio::select! {
-        outcome = bring_up(&options, &layout, &fleet, started) => outcome,
+        outcome = bring_up(&options, &layout, &fleet, started) => match outcome {
+            Ok(()) => stop_signal().await.map(|()| progress("stopping")),
+            failed => failed,
+        },
+        // Once is enough: whoever stops it while it starts is not asked again.
         signal = stop_signal() => signal.map(|()| eprintln!("stopped before everything was up")),
-    };
-    let outcome = match outcome {
-        Ok(()) => stop_signal().await.map(|()| progress("stopping")),
-        failed => failed,
     };
     fleet.stop().await;
     outcome
