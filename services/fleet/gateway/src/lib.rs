@@ -9,11 +9,12 @@
 mod hello;
 mod routes;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_net::shares::{Share, Shares};
 use base_net::tasks::Tasks;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
@@ -25,6 +26,17 @@ pub use routes::{RouteError, Routes};
 /// Connections open at the same time. Each costs two sockets and two copy buffers of 8 KiB; the bound is
 /// what a process may have in file descriptors (`ulimit -n` of 65,536 on the machines we run on), halved.
 const MAX_CONNECTIONS: usize = 30_000;
+
+/// Of these, how many may be one cluster's: its clients must not lock out everybody else's. Nodes keep a handful
+/// each, people fewer.
+const MAX_PER_NAME: usize = MAX_CONNECTIONS / 8;
+
+/// Connections of one address that have not said what they want. An honest one says it within milliseconds, so
+/// this also suffices for thousands of clients behind one address.
+const MAX_SILENT_PER_ADDRESS: usize = 256;
+
+/// How long a client may go on after its cell has said its last; it may stay half-open for ever otherwise.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long a client may take to send its ClientHello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,22 +78,35 @@ pub async fn run(config: Config, tasks: &Tasks) -> Result<(), GatewayError> {
         listeners.push(listener);
     }
     tasks.spawn(routes::follow(config, routes.clone()));
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let bounds = Bounds {
+        slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+        silent: Shares::new(MAX_SILENT_PER_ADDRESS),
+        named: Shares::new(MAX_PER_NAME),
+    };
     for listener in listeners {
-        tasks.spawn(accept_all(listener, routes.clone(), slots.clone(), tasks.clone()));
+        tasks.spawn(accept_all(listener, routes.clone(), bounds.clone(), tasks.clone()));
     }
     Ok(())
 }
 
-async fn accept_all(listener: TcpListener, routes: Routes, slots: Arc<Semaphore>, tasks: Tasks) {
+/// Who may hold how many connections.
+#[derive(Clone)]
+struct Bounds {
+    slots: Arc<Semaphore>,
+    silent: Shares<IpAddr>,
+    named: Shares<String>,
+}
+
+async fn accept_all(listener: TcpListener, routes: Routes, bounds: Bounds, tasks: Tasks) {
     loop {
         // The slot comes first: a full gateway leaves newcomers in the kernel's backlog.
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let Ok(slot) = bounds.slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let routes = routes.clone();
+                let Some(silent) = bounds.silent.take(peer.ip().to_canonical()) else { continue };
+                let (routes, named) = (routes.clone(), bounds.named.clone());
                 tasks.spawn(async move {
-                    if let Err(why) = route(stream, &routes).await {
+                    if let Err(why) = route(stream, silent, &routes, &named).await {
                         tracing::debug!(%peer, %why, "connection not routed");
                     }
                     drop(slot);
@@ -104,13 +129,20 @@ enum NotRouted {
     NotTls(#[from] hello::HelloError),
     #[error("no cell serves {0:?}")]
     UnknownName(String),
+    #[error("{0:?} has as many connections as one cluster may")]
+    Crowded(String),
     #[error("no cell of {name} accepts: {cause}")]
     NoCell { name: String, cause: std::io::Error },
     #[error("copying ended: {0}")]
     Copy(#[from] std::io::Error),
 }
 
-async fn route(mut client: TcpStream, routes: &Routes) -> Result<(), NotRouted> {
+async fn route(
+    mut client: TcpStream,
+    silent: Share<IpAddr>,
+    routes: &Routes,
+    named: &Shares<String>,
+) -> Result<(), NotRouted> {
     client.set_nodelay(true)?;
     let hello = tokio::time::timeout(HELLO_TIMEOUT, hello::read(&mut client))
         .await
@@ -122,11 +154,40 @@ async fn route(mut client: TcpStream, routes: &Routes) -> Result<(), NotRouted> 
         client.write_all(&ALERT).await?;
         return Err(NotRouted::UnknownName(name));
     };
+    // It has spoken, and of a cluster that exists: what it may hold is that cluster's affair from now on.
+    drop(silent);
+    let Some(_share) = named.take(name.clone()) else { return Err(NotRouted::Crowded(name)) };
     let mut cell = connect(&name, &addresses).await?;
     cell.set_nodelay(true)?;
     cell.write_all(&hello.bytes).await?;
-    tokio::io::copy_bidirectional(&mut client, &mut cell).await?;
+    carry(client, cell).await?;
     Ok(())
+}
+
+/// Copies both ways until the cell is done. A client that will send no more may still listen; a cell that has
+/// closed has nothing left to hear.
+async fn carry(mut client: TcpStream, mut cell: TcpStream) -> std::io::Result<()> {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_cell, mut to_cell) = cell.split();
+    let up = async {
+        tokio::io::copy(&mut from_client, &mut to_cell).await?;
+        to_cell.shutdown().await
+    };
+    let down = async {
+        tokio::io::copy(&mut from_cell, &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    tokio::pin!(up, down);
+    tokio::select! {
+        ended = &mut down => {
+            ended?;
+            tokio::time::timeout(FAREWELL, up).await.unwrap_or(Ok(()))
+        }
+        ended = &mut up => {
+            ended?;
+            down.await
+        }
+    }
 }
 
 async fn connect(name: &str, addresses: &[SocketAddr]) -> Result<TcpStream, NotRouted> {
@@ -139,4 +200,73 @@ async fn connect(name: &str, addresses: &[SocketAddr]) -> Result<TcpStream, NotR
         }
     }
     Err(NotRouted::NoCell { name: name.to_owned(), cause: last })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn bytes_go_both_ways_and_a_half_open_client_is_not_kept() {
+        let (mut client, client_here) = pair().await;
+        let (mut cell, cell_here) = pair().await;
+        let carried = tokio::spawn(carry(client_here, cell_here));
+        client.write_all(b"ask").await.unwrap();
+        let mut asked = [0; 3];
+        cell.read_exact(&mut asked).await.unwrap();
+        cell.write_all(b"answer").await.unwrap();
+        let mut answered = [0; 6];
+        client.read_exact(&mut answered).await.unwrap();
+        assert_eq!((&asked, &answered), (b"ask", b"answer"));
+        // The cell is done; the client neither closes nor sends.
+        drop(cell);
+        let ended = tokio::time::timeout(FAREWELL + Duration::from_secs(5), carried).await;
+        assert!(ended.is_ok(), "the gateway kept a client whose cell was gone");
+    }
+
+    #[tokio::test]
+    async fn an_answer_outlives_the_end_of_the_question() {
+        let (mut client, client_here) = pair().await;
+        let (mut cell, cell_here) = pair().await;
+        let carried = tokio::spawn(carry(client_here, cell_here));
+        client.shutdown().await.unwrap();
+        let mut asked = Vec::new();
+        cell.read_to_end(&mut asked).await.unwrap();
+        cell.write_all(b"late").await.unwrap();
+        drop(cell);
+        let mut answered = Vec::new();
+        client.read_to_end(&mut answered).await.unwrap();
+        assert_eq!(answered, b"late");
+        carried.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_address_that_says_nothing_leaves_room_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let routes = Routes::load(&dir.path().join("none.json")).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let bounds =
+            Bounds { slots: Arc::new(Semaphore::new(8)), silent: Shares::new(2), named: Shares::new(1) };
+        let tasks = Tasks::new();
+        tasks.spawn(accept_all(listener, routes, bounds.clone(), tasks.clone()));
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(TcpStream::connect(address).await.unwrap());
+        }
+        // The third of one address is let go at once, not after the patience for a hello.
+        let mut third = TcpStream::connect(address).await.unwrap();
+        let gone = tokio::time::timeout(Duration::from_secs(2), third.read(&mut [0; 1])).await;
+        assert!(matches!(gone, Ok(Ok(0) | Err(_))), "{gone:?}");
+        assert_eq!(bounds.slots.available_permits(), 6 - 1, "two are held, one is ready for the next");
+        tasks.stop(Duration::from_secs(1)).await;
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,6 +44,9 @@ pub struct OsFiles {
     _lock: Option<fs::File>,
 }
 
+/// Clusters' private keys are in these files.
+const PRIVATE: u32 = 0o600;
+
 const LOCK: &str = "LOCK";
 
 impl OsFiles {
@@ -64,6 +67,7 @@ impl OsFiles {
     fn lock(directory: &Path) -> Result<fs::File, LogError> {
         let path = directory.join(LOCK);
         let mut lock = OpenOptions::new()
+            .mode(PRIVATE)
             .read(true)
             .write(true)
             .create(true)
@@ -107,7 +111,8 @@ impl Files for OsFiles {
 
     fn create(&self, name: &str, length: u64) -> io::Result<Arc<dyn File>> {
         let path = self.path(name);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        let file = options.mode(PRIVATE).read(true).write(true).create(true).truncate(true).open(&path)?;
         if length > 0
             && let Err(error) = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length)
         {

@@ -19,9 +19,10 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use base_net::pki::{Issued, certs_from_pem, key_from_pem};
+use base_net::shares::Shares;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -46,7 +47,14 @@ use crate::worker::View;
 /// Connections at the same time: the API server keeps few, each `kubectl logs -f` and `exec` is one.
 const CONNECTIONS: usize = 1000;
 
+/// Of these, what one address may hold without the API server's certificate: pods reach this port, and must not
+/// keep it from being reached.
+const CONNECTIONS_OF_STRANGERS: usize = 32;
+
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client may take over a request's head, and stay without one between two.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lines of a log on their way to a slow reader.
 const LOG_QUEUE: usize = 64;
@@ -469,6 +477,7 @@ fn internal(error: &dyn std::error::Error) -> Response {
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let strangers = Shares::new(CONNECTIONS_OF_STRANGERS);
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
@@ -480,6 +489,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
                 continue;
             }
         };
+        let Some(stranger) = strangers.take(peer.ip().to_canonical()) else { continue };
         let (acceptor, router) = (acceptor.clone(), router.clone());
         tokio::spawn(async move {
             let _permit = permit;
@@ -489,6 +499,8 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
                 return;
             };
             let caller = stream.get_ref().1.peer_certificates().and_then(|chain| caller(chain.first()?));
+            // Held for as long as nobody knows who it is.
+            let _stranger = caller.is_none().then_some(stranger);
             let service = tower::ServiceExt::<Request>::map_request(
                 router,
                 move |mut request: http::Request<hyper::body::Incoming>| {
@@ -496,7 +508,14 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, router: Router) {
                     request.map(Body::new)
                 },
             );
-            let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
+            builder
+                .http2()
+                .timer(TokioTimer::new())
+                .max_header_list_size(64 * 1024)
+                .keep_alive_interval(HEADERS_TIMEOUT)
+                .keep_alive_timeout(HEADERS_TIMEOUT);
             let served = builder
                 .serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
             if let Err(error) = served.await {
