@@ -9,7 +9,7 @@ use tenant_admission::Warnings;
 use tenant_client::Patch;
 use tenant_registry::FieldValidation;
 
-use crate::body::{self, Body};
+use crate::body::Body;
 use crate::negotiate::{ContentType, Media};
 use crate::pipeline::Call;
 use crate::wire;
@@ -29,7 +29,7 @@ pub async fn object(
     validation: FieldValidation,
 ) -> Result<Document, Status> {
     let media = ContentType::parse(call.header("content-type")).media()?;
-    let raw = body::read(body).await?;
+    let raw = call.read(body).await?;
     let json = to_json(media, &raw, expected).map_err(|cause| unrecognized(expected, &cause, &raw))?;
     decode(&json, &raw, expected, message, validation, &call.warnings)
 }
@@ -147,7 +147,7 @@ fn unrecognized(expected: &Gvk, cause: &str, raw: &[u8]) -> Status {
 
 /// `DeleteOptions` if the request has a body.
 pub async fn delete_options(call: &Call, body: Body) -> Result<Option<Value>, Status> {
-    let raw = body::read(body).await?;
+    let raw = call.read(body).await?;
     if raw.is_empty() {
         return Ok(None);
     }
@@ -184,7 +184,7 @@ pub async fn patch(
     if !accepted.contains(&kind.as_str()) {
         return Err(Status::unsupported_media_type(&kind, &accepted));
     }
-    let raw = body::read(body).await?;
+    let raw = call.read(body).await?;
     if kind == APPLY_PATCH {
         let json = wire::json_of_yaml(&raw)
             .map_err(|cause| Status::bad_request(format!("error decoding YAML: {cause}")))?;

@@ -9,16 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_machinery::Status;
+use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
 use tenant_admission::Warnings;
 use tenant_auth::{Credentials, Refusal};
 use tenant_client::UserInfo;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
-use crate::body::{Body, Request, Response};
+use crate::body::{self, BODY_LIMIT_BYTES, Body, Request, Response};
 use crate::connection::PeerCertificates;
 use crate::metrics::{RequestLabels, verb_label};
 use crate::negotiate::Accept;
@@ -44,7 +48,12 @@ pub struct Call {
     pub user: UserInfo,
     pub request_id: Arc<str>,
     pub warnings: Warnings,
+    /// Room for a large body, held until the answer is made.
+    room: Mutex<Option<OwnedSemaphorePermit>>,
 }
+
+/// Bodies up to this size are what nearly all requests have, and wait for nobody.
+const SMALL_BODY_BYTES: u64 = 64 * 1024;
 
 /// What can be taken from a request only once.
 pub struct Inbound {
@@ -55,6 +64,19 @@ pub struct Inbound {
 impl Call {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
+    }
+
+    /// All of the request's body; 413 beyond the limit. A large one waits until its cluster has room for it, so
+    /// that no number of requests makes this process hold more than it can.
+    pub async fn read(&self, body: Body) -> Result<Bytes, Status> {
+        let most = BODY_LIMIT_BYTES as u64;
+        let expected = body.size_hint().upper().unwrap_or(most).min(most);
+        if expected > SMALL_BODY_BYTES {
+            let kib = u32::try_from(expected.div_ceil(1024)).unwrap_or(u32::MAX);
+            let room = self.plane.bodies.clone().acquire_many_owned(kib).await;
+            *self.room.lock() = Some(room.map_err(|_| Status::unavailable("the server is stopping"))?);
+        }
+        body::read(body).await
     }
 }
 
@@ -171,6 +193,7 @@ async fn process(
         user,
         request_id,
         warnings,
+        room: Mutex::default(),
     };
     let inbound = Inbound { body, upgrade };
     // Boxed: the handlers' states are large, and most connections sit idle most of the time.

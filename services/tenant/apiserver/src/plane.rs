@@ -13,6 +13,7 @@ use store_raft::Group;
 use tenant_auth::{Authenticator, Authority, ClusterPki, NoEscalation};
 use tenant_client::{NodeDialer, SharedApi, SharedAuthorizer, UserInfo};
 use tenant_registry::Registry;
+use tokio::sync::Semaphore;
 
 use crate::flow::FlowControl;
 use crate::local::LocalClient;
@@ -21,6 +22,10 @@ use crate::mount::Mount;
 
 /// The Service `kubernetes`: pods dial it, so the certificate must name it.
 const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+
+/// What large request bodies of one cluster may add up to while they are worked on: eight of the largest. Taken
+/// apart, a body is up to a hundred times its size, and other clusters live in the same process.
+const LARGE_BODIES_KIB: usize = 8 * 3 * 1024;
 
 /// What a control plane is made of.
 pub struct Config {
@@ -63,6 +68,8 @@ pub struct ControlPlane {
     pub(crate) dialer: Option<Arc<dyn NodeDialer>>,
     pub(crate) mount: Option<Arc<dyn Mount>>,
     pub(crate) flow: FlowControl,
+    /// See [`crate::pipeline::Call::read`].
+    pub(crate) bodies: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
     pub(crate) tasks: Tasks,
     /// Made with the first request that needs a kubelet.
@@ -111,6 +118,7 @@ impl ControlPlane {
             dialer,
             mount,
             flow: FlowControl::default(),
+            bodies: Arc::new(Semaphore::new(LARGE_BODIES_KIB)),
             metrics: Metrics::new(),
             tasks: tasks.child(),
             kubelet_tls: OnceLock::new(),

@@ -351,3 +351,36 @@ async fn urls_reach_what_they_name() {
         assert_eq!(response.status(), 200, "{seconds}");
     }
 }
+
+#[tokio::test]
+async fn large_bodies_wait_for_room_and_small_ones_do_not() {
+    use tokio::io::AsyncWriteExt;
+    let cluster = cluster().await;
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nhost: kubernetes\r\ncontent-type: {JSON}\r\ncontent-length: 3145728\r\n\r\n"
+    );
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut stream = cluster.connect(Some(&cluster.admin())).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    let big = json!({"metadata": {"name": "big"}, "data": {"x": "x".repeat(100 * 1024)}});
+    // Until the eight are all known to the server, another may still find room.
+    let mut waited = false;
+    for _ in 0..50 {
+        let path = format!("{MAPS}?dryRun=All");
+        let sent = cluster.admin_send("POST", &path, big.clone());
+        match tokio::time::timeout(Duration::from_millis(500), sent).await {
+            Ok(answer) => assert_eq!(answer.code, 201, "{}", answer.text()),
+            Err(_) => {
+                waited = true;
+                break;
+            }
+        }
+    }
+    assert!(waited, "a ninth large body did not wait");
+    make(&cluster, MAPS, json!({"metadata": {"name": "small"}})).await;
+    drop(held);
+    make(&cluster, MAPS, big).await;
+}
