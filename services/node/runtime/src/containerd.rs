@@ -89,6 +89,12 @@ impl Containerd {
             tracing::info!(root = %config.root.display(), "no overlayfs here: images are copied, not layered");
         }
 
+        // An agent that was killed leaves its containerd running, and that keeps the database to itself.
+        match crate::sweep::end_daemons(&config.socket).await {
+            Ok(0) => {}
+            Ok(_) => tracing::info!(socket = %config.socket.display(), "containerd of an earlier run ended"),
+            Err(cause) => tracing::warn!(%cause, "cannot look for a containerd of an earlier run"),
+        }
         let mut child = spawn(&config)?;
         wait_ready(&config, &mut child).await?;
         let stop = tasks.stopping().child_token();

@@ -1,7 +1,7 @@
 //! Cleans up behind a node that was killed.
 //!
-//! Shims and containers live on when the agent and its containerd are killed. [`sweep`] finds them by the
-//! socket they report to, ends them by their ids, and undoes the mounts under the node's folders.
+//! containerd, shims and containers live on when the agent is killed. [`sweep`] finds them by the socket they
+//! serve or report to, ends them by their ids, and undoes the mounts under the node's folders.
 
 use std::io;
 use std::path::Path;
@@ -10,11 +10,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// How long a killed containerd may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Ends every process that a containerd at `socket` left behind and unmounts all below `folders`.
 ///
-/// Only for a node whose containerd does not run. Gives the number of processes ended.
+/// Ends that containerd too, if an agent that was killed left it running. Gives the number of processes ended.
 pub async fn sweep(socket: &Path, folders: &[&Path]) -> io::Result<usize> {
-    let mut ended = 0;
+    // It would clean up after the shims at the same time as we do.
+    let mut ended = end_daemons(socket).await?;
     // A container's processes are children of its shim; with the shim gone they are nobody's, so they go first.
     for shim in shims_of(socket)? {
         for child in children_of(shim)? {
@@ -30,6 +34,22 @@ pub async fn sweep(socket: &Path, folders: &[&Path]) -> io::Result<usize> {
         unmount_below(folder)?;
     }
     Ok(ended)
+}
+
+/// Ends containerds that serve `socket`; containers live on. Waits until they are gone, since one that is left
+/// keeps the database locked. Gives their number.
+pub(crate) async fn end_daemons(socket: &Path) -> io::Result<usize> {
+    let daemons = daemons_of(socket)?;
+    for daemon in &daemons {
+        if let Err(cause) = kill(*daemon, Signal::SIGKILL) {
+            tracing::debug!(pid = %daemon, %cause, "containerd is already gone");
+        }
+    }
+    let deadline = tokio::time::Instant::now() + GONE_WITHIN;
+    while !daemons_of(socket)?.is_empty() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(daemons.len())
 }
 
 /// Undoes every mount below `folder`, deepest first.
@@ -59,6 +79,34 @@ fn unescape(field: &str) -> String {
         plain = plain.replace(escaped, character);
     }
     plain
+}
+
+/// containerds by the configuration that they were started with; a zombie has no command line any more.
+fn daemons_of(socket: &Path) -> io::Result<Vec<Pid>> {
+    let mut daemons = Vec::new();
+    for pid in processes()? {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let Some(file) = configuration_of(&command) else { continue };
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if serves(&text, socket) {
+            daemons.push(pid);
+        }
+    }
+    Ok(daemons)
+}
+
+/// The configuration that a containerd's command line names.
+fn configuration_of(command: &[u8]) -> Option<&Path> {
+    let mut words = command.split(|byte| *byte == 0);
+    let name = Path::new(std::str::from_utf8(words.next()?).ok()?);
+    name.ends_with("containerd").then_some(())?;
+    words.find(|word| *word == b"--config")?;
+    Some(Path::new(std::str::from_utf8(words.next()?).ok()?))
+}
+
+fn serves(configuration: &str, socket: &Path) -> bool {
+    let line = format!("address = {}", serde_json::Value::from(socket.display().to_string()));
+    configuration.lines().any(|have| have.trim() == line)
 }
 
 fn shims_of(socket: &Path) -> io::Result<Vec<Pid>> {
@@ -99,6 +147,30 @@ fn processes() -> io::Result<Vec<Pid>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_containerd_is_known_by_its_configuration() {
+        for (command, file) in [
+            (&b"containerd\0--config\0/d/c.toml\0"[..], Some("/d/c.toml")),
+            (b"/usr/bin/containerd\0--config\0/d/c.toml\0", Some("/d/c.toml")),
+            (b"/usr/bin/containerd\0", None),
+            (b"containerd\0--config\0", Some("")),
+            (b"containerd-shim-runc-v2\0--config\0/d/c.toml\0", None),
+            (b"vi\0--config\0/d/c.toml\0", None),
+            (b"", None),
+        ] {
+            assert_eq!(
+                configuration_of(command),
+                file.map(Path::new),
+                "{}",
+                String::from_utf8_lossy(command)
+            );
+        }
+        let text = "[grpc]\n  address = \"/run/n1/c.sock\"\n";
+        assert!(serves(text, Path::new("/run/n1/c.sock")));
+        assert!(!serves(text, Path::new("/run/n1/c")));
+        assert!(!serves("", Path::new("/run/n1/c.sock")));
+    }
 
     #[test]
     fn deeper_mounts_come_first_and_neighbours_stay() {

@@ -7,13 +7,14 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2};
 
 use crate::mounts;
 
-/// Binds `sub_path` of the volume at `volume` to `target`; makes missing folders first.
+/// Binds `sub_path` of the volume at `volume` to `target`; makes missing folders first, as open as the volume.
 pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> io::Result<()> {
     if mounts::is_mounted(target)? {
         return Ok(());
@@ -50,10 +51,10 @@ fn open_or_make(root: &OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
         match beneath(root, &walked) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Mode as upstream: the volume's own, less what a umask would take.
-                let made = mkdirat(parent.as_ref().unwrap_or(root), name, Mode::from_raw_mode(0o755));
-                match made {
-                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                let parent = parent.as_ref().unwrap_or(root);
+                match mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+                    Ok(()) => open_up(&beneath(root, &walked)?, fstat(root)?.st_mode)?,
+                    Err(rustix::io::Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -61,6 +62,14 @@ fn open_or_make(root: &OwnedFd, sub_path: &str) -> io::Result<OwnedFd> {
         }
     }
     beneath(root, if walked.is_empty() { "." } else { &walked })
+}
+
+/// Gives a new folder the volume's own mode, whatever our umask: the container's user may not be ours. The
+/// set-group bit came from the parent.
+fn open_up(made: &OwnedFd, volume_mode: u32) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", made.as_raw_fd());
+    let inherited = fstat(made)?.st_mode & 0o2000;
+    fs::set_permissions(path, fs::Permissions::from_mode(volume_mode & 0o777 | inherited))
 }
 
 fn beneath(root: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
@@ -97,5 +106,19 @@ mod tests {
             assert_eq!(open_or_make(&root, sub_path).is_ok(), fine, "{sub_path}");
         }
         assert!(volume.path().join("new/folder").is_dir());
+    }
+
+    #[test]
+    fn a_new_folder_is_as_open_as_its_volume() {
+        let volume = tempfile::tempdir().unwrap();
+        for mode in [0o777, 0o750] {
+            fs::set_permissions(volume.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let root = openat(CWD, volume.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            open_or_make(&root, &format!("{mode}/b")).unwrap();
+            for made in [format!("{mode}"), format!("{mode}/b")] {
+                let found = fs::metadata(volume.path().join(&made)).unwrap().permissions().mode() & 0o777;
+                assert_eq!(found, mode, "{made}");
+            }
+        }
     }
 }
