@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{Catalog, ResourceId};
+use crate::cluster::endpoint::API_SERVER;
 use crate::controller::{Change, ChangeKind, Controller, Key, Now};
 use crate::runner::{Done, Job, Signer};
 use crate::source::{Signal, source};
@@ -39,6 +40,9 @@ pub struct Config {
     /// Pods' addresses, given out in blocks of `node_block_bits`.
     pub pod_cidr: (std::net::Ipv4Addr, u8),
     pub node_block_bits: u8,
+    /// Address of the Service `kubernetes`, and where it leads: what the cluster was made with.
+    pub api_service: std::net::Ipv4Addr,
+    pub api_end: (std::net::Ipv4Addr, u16),
     /// Every resource the cluster serves; [`Catalog::built_in`] unless custom resources come to it.
     pub catalog: Catalog,
 }
@@ -53,15 +57,22 @@ impl Config {
             signer: None,
             pod_cidr: (std::net::Ipv4Addr::new(10, 244, 0, 0), 16),
             node_block_bits: 24,
+            api_service: std::net::Ipv4Addr::new(10, 96, 0, 1),
+            api_end: (std::net::Ipv4Addr::new(192, 0, 2, 1), 6443),
             catalog: Catalog::built_in(),
         }
     }
 }
 
 /// Whom a component name given to `api_for` stands for: `kube-controller-manager` and its like are users of
-/// their own, controllers are ServiceAccounts in kube-system, as upstream.
+/// their own, controllers are ServiceAccounts in kube-system, as upstream. What the API server keeps itself
+/// it also writes itself.
 pub fn identity(component: &str) -> UserInfo {
-    if component.starts_with("kube-") {
+    if component == API_SERVER {
+        let mut server = UserInfo::component("system:apiserver");
+        server.groups.push(UserInfo::MASTERS.to_owned());
+        server
+    } else if component.starts_with("kube-") {
         UserInfo::component(&format!("system:{component}"))
     } else {
         UserInfo::service_account("kube-system", component)

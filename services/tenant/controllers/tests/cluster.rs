@@ -78,6 +78,22 @@ fn pod(name: &str, ip: &str, ready: bool) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_service_of_the_api_comes_back() {
+    let cluster = cluster();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}});
+    cluster.api.put(&NAMESPACES, namespace);
+    for of in [&SERVICES, &ENDPOINTS, &SLICES] {
+        let there = || cluster.api.all(of).iter().any(|one| one["metadata"]["name"] == "kubernetes");
+        until("there without being asked for", there).await;
+        cluster.api.delete(of, Some("default"), "kubernetes", DeleteOptions::default()).await.unwrap();
+        until("there again", there).await;
+    }
+    let service = cluster.api.all(&SERVICES)[0].clone();
+    assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], 6443);
+}
+
+#[tokio::test(start_paused = true)]
 async fn endpoints_follow_their_pods() {
     let cluster = cluster();
     cluster.api.put(&SERVICES, service(false, false));
