@@ -4,7 +4,9 @@
 //! written into the status, then its finalizer is taken off, then it is counted. Each step survives a crash
 //! behind it.
 //!
-//! Not here: pod failure policies, success policies and back-off per index; Jobs managed by others.
+//! Where a pod's failure means something else, `failure_policy` says what.
+//!
+//! Not here: success policies and back-off per index; Jobs managed by others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use crate::controller::{Change, Controller, Key, Now};
 use crate::convert;
 use crate::world::World;
 
+use super::failure_policy::{Verdict, verdict};
 use super::pods::{PodView, from_template};
 use super::replicas::{claim, set_count, wake_controllers};
 
@@ -65,9 +68,12 @@ impl Controller for Jobs {
             return Plan::nothing();
         };
         let mut plan = Plan::nothing();
+        // How a pod failed is known when it has ended, not when it is told to.
+        let waits = document.get("spec.podFailurePolicy").is_some()
+            || document.get_str("spec.podReplacementPolicy") == Some("Failed");
         let pods: Vec<Pod<'_>> = claim(world, res::JOBS, object, &selector, &mut plan)
             .into_iter()
-            .map(|pod| Pod::read(world, pod))
+            .map(|pod| Pod::read(world, pod, waits))
             .collect();
         let status = document.get("status").cloned().unwrap_or(json!({}));
         let mut round = Round { world, object, document, pods, status, now, plan };
@@ -93,17 +99,20 @@ struct Pod<'a> {
     uid: String,
     tracked: bool,
     deleting: bool,
+    /// Whether it is neither failed nor replaced before it has ended.
+    waits: bool,
     index: Option<i64>,
 }
 
 impl<'a> Pod<'a> {
-    fn read(world: &World, object: &'a Arc<Object>) -> Pod<'a> {
+    fn read(world: &World, object: &'a Arc<Object>, waits: bool) -> Pod<'a> {
         let view = PodView::of(object);
         let index = view.metadata.annotations.as_ref().and_then(|all| all.get(INDEX)?.parse().ok());
         Pod {
             uid: object.header.uid.to_string(),
             tracked: object.header.finalizers.iter().any(|one| &**one == FINALIZER),
             deleting: world.is_deleting(object),
+            waits,
             object,
             view,
             index,
@@ -112,12 +121,15 @@ impl<'a> Pod<'a> {
     fn succeeded(&self) -> bool {
         self.view.phase() == "Succeeded"
     }
-    /// One that is being deleted will not succeed any more, and is replaced at once.
+    /// One that is being deleted will not succeed any more, and is replaced at once unless the Job waits.
     fn failed(&self) -> bool {
-        self.view.phase() == "Failed" || (self.deleting && !self.succeeded())
+        self.view.phase() == "Failed" || (self.deleting && !self.waits && !self.succeeded())
+    }
+    fn is_ending(&self) -> bool {
+        self.deleting && self.waits && !self.view.is_over()
     }
     fn is_active(&self) -> bool {
-        !self.succeeded() && !self.failed()
+        !self.succeeded() && !self.failed() && !self.is_ending()
     }
 }
 
@@ -181,6 +193,7 @@ impl Round<'_> {
             }
         }
         let mut news = [0u32, 0u32];
+        let mut verdict_of_policy: Option<String> = None;
         for pod in &self.pods {
             let which = match (pod.succeeded(), pod.failed()) {
                 (true, _) => 0,
@@ -189,6 +202,22 @@ impl Round<'_> {
             };
             if !pod.tracked {
                 continue;
+            }
+            if which == 1
+                && !waiting[1].contains(&pod.uid)
+                && let Some(policy) = self.document.get("spec.podFailurePolicy")
+            {
+                let name = format!("{}/{}", self.document.namespace(), pod.object.header.name);
+                match verdict(policy, &name, &pod.object.field("status").unwrap_or_default()) {
+                    Verdict::Count => {}
+                    Verdict::Ignore => {
+                        self.plan.actions.push(untrack(self.world, pod.object));
+                        continue;
+                    }
+                    Verdict::FailJob { message } => {
+                        verdict_of_policy.get_or_insert(message);
+                    }
+                }
             }
             if waiting[which].contains(&pod.uid) {
                 self.plan.actions.push(untrack(self.world, pod.object));
@@ -201,6 +230,9 @@ impl Round<'_> {
             {
                 indexes.insert(index);
             }
+        }
+        if let Some(message) = verdict_of_policy.filter(|_| !self.has("SuccessCriteriaMet")) {
+            self.say("FailureTarget", "True", "PodFailurePolicy", &message);
         }
         let indexed = self.is_indexed();
         if indexed {
@@ -332,6 +364,7 @@ impl Round<'_> {
             let message = target["message"].as_str().unwrap_or_default().to_owned();
             let (reason, name) = match target["reason"].as_str() {
                 Some("DeadlineExceeded") => ("DeadlineExceeded", "DeadlineExceeded"),
+                Some("PodFailurePolicy") => ("PodFailurePolicy", "PodFailurePolicy"),
                 _ => ("BackoffLimitExceeded", "BackoffLimitExceeded"),
             };
             self.say("Failed", "True", reason, &message);
@@ -378,6 +411,7 @@ impl Round<'_> {
         }
         let wanted = usize::try_from(wanted).unwrap_or(0);
         let active = self.active();
+        let ending = self.pods.iter().filter(|pod| pod.is_ending()).count();
         let mut spread = self.spread();
         if active > wanted {
             let mut goners: Vec<&Pod<'_>> = self.pods.iter().filter(|pod| pod.is_active()).collect();
@@ -390,14 +424,14 @@ impl Round<'_> {
             });
             let goners = goners.into_iter().take(active - wanted);
             spread.deletes = goners.map(|pod| convert::deletion(self.world, res::PODS, pod.object)).collect();
-        } else if active < wanted {
+        } else if active + ending < wanted {
             let wait = PATIENCE.after(failures.0);
             let since = self.now.mono.saturating_sub(failures.1);
             if since < wait {
                 self.plan.again(wait - since);
                 return;
             }
-            let missing = (wanted - active).min(BURST);
+            let missing = (wanted - active - ending).min(BURST);
             let indexes = self.missing_indexes(missing);
             let of = self.world.catalog().get(res::PODS).gvr.clone();
             for at in 0..missing {
@@ -432,8 +466,12 @@ impl Round<'_> {
             return None;
         }
         let done = Indexes::parse(self.status["completedIndexes"].as_str().unwrap_or_default());
-        let running: BTreeSet<i64> =
-            self.pods.iter().filter(|pod| pod.is_active()).filter_map(|pod| pod.index).collect();
+        let running: BTreeSet<i64> = self
+            .pods
+            .iter()
+            .filter(|pod| pod.is_active() || pod.is_ending())
+            .filter_map(|pod| pod.index)
+            .collect();
         let all = 0..self.completions().unwrap_or(0);
         Some(all.filter(|index| !done.contains(*index) && !running.contains(index)).take(count).collect())
     }

@@ -3,6 +3,7 @@
 pub(crate) mod cron;
 pub(crate) mod daemon;
 pub(crate) mod deployment;
+mod failure_policy;
 mod hash;
 pub(crate) mod job;
 pub(crate) mod pods;
