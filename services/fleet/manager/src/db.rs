@@ -101,6 +101,12 @@ impl Db {
         Ok(Db { pool })
     }
 
+    /// Waits for running statements and closes the file; SQLite then folds its log into it, so that
+    /// the one file is the whole database.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
     // ---- organisations ----
 
     pub async fn insert_organization(&self, organization: &Organization) -> Result<(), DbError> {
@@ -242,6 +248,15 @@ impl Db {
                 .fetch_all(&self.pool)
                 .await?;
         Ok(rows.into_iter().map(|row| row.0).collect())
+    }
+
+    /// Ids of one cell's clusters, whatever their state.
+    pub async fn clusters_of_cell(&self, cell: CellId) -> Result<Vec<TenantId>, DbError> {
+        let rows = sqlx::query("SELECT id FROM clusters WHERE cell_id = $1")
+            .bind(cell.to_string())
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.iter().map(|row| parsed(row, "id")).collect::<Result<_, _>>()?)
     }
 
     /// Clusters that are not where they should be, oldest first.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request, State as Extract};
+use axum::extract::{FromRequestParts, Path, Query, Request, State as Extract};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
@@ -158,9 +158,19 @@ fn router(state: Arc<State>) -> Router {
         .route("/metrics", get(metrics))
         .fallback(|| async { Failure::NotFound("path") })
         .method_not_allowed_fallback(|| async { Failure::MethodNotAllowed })
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(middleware::from_fn(whole_body))
         .layer(middleware::from_fn_with_state(state.clone(), observe))
         .with_state(state)
+}
+
+/// Takes in the whole body before anything is decided: an answer that leaves a body unread resets the
+/// stream, and clients then show the reset instead of the answer.
+async fn whole_body(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
+        Err(_) => Failure::TooLarge.into_response(),
+    }
 }
 
 /// Counts and logs every request under its route, never under its path: paths carry names.
@@ -199,7 +209,11 @@ impl FromRequestParts<Arc<State>> for Caller {
     type Rejection = Failure;
     async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Caller, Failure> {
         let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let bearer = header.and_then(|value| value.strip_prefix("Bearer ")).ok_or(Failure::Unauthorized)?;
+        // RFC 9110: the scheme's case does not matter.
+        let (_, bearer) = header
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .ok_or(Failure::Unauthorized)?;
         auth::find(state, bearer).await?.ok_or(Failure::Unauthorized)
     }
 }
@@ -260,6 +274,15 @@ struct PageQuery {
     after: Option<String>,
 }
 
+impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
+    type Rejection = Failure;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PageQuery, Failure> {
+        let Query(query) =
+            Query::try_from_uri(&parts.uri).map_err(|error| Failure::Invalid(error.body_text()))?;
+        Ok(query)
+    }
+}
+
 impl PageQuery {
     fn limit(&self) -> Answer<i64> {
         match self.limit {
@@ -290,7 +313,7 @@ fn page<T>(mut items: Vec<T>, limit: i64, key: impl Fn(&T) -> String) -> Json<Pa
 async fn list_organizations(
     state: Shared,
     caller: Caller,
-    Query(query): Query<PageQuery>,
+    query: PageQuery,
 ) -> Answer<Json<Page<Organization>>> {
     let limit = query.limit()?;
     let only = if caller.role == Role::Provider { None } else { caller.organization.as_ref() };
@@ -354,7 +377,7 @@ async fn list_clusters(
     state: Shared,
     caller: Caller,
     Path(org): Path<String>,
-    Query(query): Query<PageQuery>,
+    query: PageQuery,
 ) -> Answer<Json<Page<Cluster>>> {
     let organization = organization_for(&state, &caller, &org).await?;
     let limit = query.limit()?;
@@ -567,11 +590,7 @@ fn kubeconfig(cluster: &Cluster, server: &str, issued: &fleet_rpc::IssueCredenti
 
 #[utoipa::path(get, path = "/api/v1/tokens", params(PageQuery),
     responses((status = 200, body = Page<ApiToken>), (status = 401, body = Problem)))]
-async fn list_tokens(
-    state: Shared,
-    caller: Caller,
-    Query(query): Query<PageQuery>,
-) -> Answer<Json<Page<ApiToken>>> {
+async fn list_tokens(state: Shared, caller: Caller, query: PageQuery) -> Answer<Json<Page<ApiToken>>> {
     let limit = query.limit()?;
     let items = state.db.tokens(scope(&caller), query.after(), limit + 1).await?;
     Ok(page(items, limit, |item| item.id.clone()))

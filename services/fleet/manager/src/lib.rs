@@ -97,6 +97,11 @@ impl Manager {
         let rpc_address = routing::serve(state.clone(), tasks).await?;
         let rest_address = http::serve(state.clone(), tasks).await?;
         tasks.spawn(driver::run(state.clone()));
+        let (closing, stop) = (state.clone(), tasks.stopping());
+        tasks.spawn_to_end(async move {
+            stop.cancelled().await;
+            closing.db.close().await;
+        });
         Ok(Manager { state, rest_address, rpc_address })
     }
 
@@ -113,6 +118,31 @@ impl Manager {
         self.state.cells.moved(id);
         routing::publish(&self.state).await?;
         self.state.nudge.notify_one();
+        self.name_strangers(id, name).await
+    }
+
+    /// Says so when a cell holds clusters that the database does not know: it is then not the database that
+    /// these clusters were made with. Nothing is deleted for it.
+    async fn name_strangers(&self, id: CellId, name: &Slug) -> Result<(), ManagerError> {
+        let Some(cell) = self.state.db.cell(id).await? else { return Ok(()) };
+        let known = self.state.db.clusters_of_cell(id).await?;
+        let report = self.state.cells.client(&cell)?.report(fleet_rpc::ReportRequest {}).await;
+        // A cell that does not answer is the driver's concern.
+        let Ok(report) = report else { return Ok(()) };
+        let strangers = report
+            .into_inner()
+            .clusters
+            .iter()
+            .filter(|one| one.cluster_id.parse().is_ok_and(|id| !known.contains(&id)))
+            .count();
+        if strangers > 0 {
+            tracing::error!(
+                cell = %name,
+                strangers,
+                "the cell holds clusters that {} does not know; was the database lost or replaced?",
+                self.state.config.database.display()
+            );
+        }
         Ok(())
     }
 

@@ -58,6 +58,22 @@ pub fn parse(line: &[u8]) -> Option<Line<'_>> {
     Some(Line { time, stream, full: tag.first() == Some(&b'F'), text })
 }
 
+/// What a container has written so far, as it wrote it: standard output and standard error. Nothing of a log
+/// beyond `limit` bytes, which is no short session's.
+pub async fn written(path: &Path, limit: u64) -> [Vec<u8>; 2] {
+    let mut out = [Vec::new(), Vec::new()];
+    let small = tokio::fs::metadata(path).await.is_ok_and(|file| file.len() <= limit);
+    let Ok(log) = (if small { tokio::fs::read(path).await } else { Ok(Vec::new()) }) else { return out };
+    for line in log.split(|byte| *byte == b'\n').filter_map(parse) {
+        let to = &mut out[usize::from(line.stream == "stderr")];
+        to.extend_from_slice(line.text);
+        if line.full {
+            to.push(b'\n');
+        }
+    }
+    out
+}
+
 /// Sends the wanted part of the log at `path`, ending when `more` says that nothing follows any more.
 ///
 /// Ends early when the reader has gone.
@@ -243,6 +259,19 @@ mod tests {
             found.extend_from_slice(&piece);
         }
         assert_eq!(String::from_utf8_lossy(&found), expected, "{wanted:?}");
+    }
+
+    #[tokio::test]
+    async fn a_log_gives_back_what_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.log");
+        let lines = "2026-11-30T21:00:00Z stdout P one \n2026-11-30T21:00:00Z stdout F two\n\
+                     2026-11-30T21:00:00Z stderr F oh no\n2026-11-30T21:00:00Z stdo";
+        std::fs::write(&path, lines).unwrap();
+        assert_eq!(written(&path, 1024).await, [b"one two\n".to_vec(), b"oh no\n".to_vec()]);
+        let nothing: [Vec<u8>; 2] = Default::default();
+        assert_eq!(written(&path, 10).await, nothing, "too large");
+        assert_eq!(written(&folder.path().join("none"), 1024).await, nothing);
     }
 
     #[tokio::test]

@@ -61,6 +61,12 @@ pub(crate) fn recover(files: &dyn Files, config: LogConfig) -> Result<Recovered,
             let (path, reason) = (segment.path.clone(), "it is longer than any segment".to_owned());
             return Err(LogError::Corrupt { path, offset: 0, reason });
         }
+        // A segment has its full length, synced, before it has its name: a shorter one lost its end since, and
+        // what was acknowledged there would otherwise look like a tail that never was.
+        if length < config.segment_bytes as usize {
+            let reason = format!("it is {length} bytes long, {} were allocated", config.segment_bytes);
+            return Err(LogError::Corrupt { path: segment.path.clone(), offset: length as u64, reason });
+        }
         bytes.resize(length, 0);
         let read = segment.file.read_at(0, &mut bytes).map_err(io)?;
         bytes.truncate(read);

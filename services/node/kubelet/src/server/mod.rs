@@ -9,6 +9,7 @@ mod streams;
 
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -334,7 +335,7 @@ async fn exec(
         return (StatusCode::BAD_REQUEST, message).into_response();
     }
     match app.shared.cri.exec(command).await {
-        Ok(url) => stream_command(request, url, wanted).await,
+        Ok(url) => stream_command(request, url, wanted, None).await,
         Err(error) => internal(&error),
     }
 }
@@ -358,8 +359,17 @@ async fn attach(
         stdout: wanted.stdout,
         stderr: wanted.stderr && !wanted.tty,
     };
+    // `kubectl run -i` attaches to a container that runs already and may have said everything by then. One that
+    // takes standard input once is there for whoever attaches first, so that one gets all of its words.
+    let words = find(&app, &names).ok().and_then(|(pod, view)| {
+        let name = names.get("container")?;
+        let once = pod.roles().iter().any(|(_, one)| one.name == *name && one.stdin_once == Some(true));
+        let attempt = view.seen.latest(name)?.attempt;
+        let path = log_folder(&app.shared.around.logs, &pod).join(log_path(name, attempt));
+        (once && wanted.stdin && !wanted.tty).then_some(path)
+    });
     match app.shared.cri.attach(command).await {
-        Ok(url) => stream_command(request, url, wanted).await,
+        Ok(url) => stream_command(request, url, wanted, words).await,
         Err(error) => internal(&error),
     }
 }
@@ -374,7 +384,13 @@ fn running(app: &App, names: &HashMap<String, String>) -> Result<Seen, Box<Respo
     })
 }
 
-async fn stream_command(request: Request, url: String, wanted: streams::Wanted) -> Response {
+/// `words` is the log of a container whose earlier output belongs to this session, too.
+async fn stream_command(
+    request: Request,
+    url: String,
+    wanted: streams::Wanted,
+    words: Option<PathBuf>,
+) -> Response {
     if is_spdy(request.headers()) {
         return relay_spdy(request, &url).await;
     }
@@ -382,7 +398,7 @@ async fn stream_command(request: Request, url: String, wanted: streams::Wanted) 
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade
             .protocols([streams::V5, streams::V4])
-            .on_upgrade(move |socket| async move { streams::command(socket, &url, wanted).await }),
+            .on_upgrade(move |socket| async move { streams::command(socket, &url, wanted, words).await }),
         Err(rejection) => rejection.into_response(),
     }
 }

@@ -5,6 +5,7 @@
 //! relayed byte for byte, since containerd understands them.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
@@ -13,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::spdy::{self, Frame, Upgraded};
+use crate::logs;
 
 pub const V5: &str = "v5.channel.k8s.io";
 pub const V4: &str = "v4.channel.k8s.io";
@@ -44,12 +46,20 @@ pub struct Wanted {
     pub tty: bool,
 }
 
-/// Relays a command's streams until it has ended.
-pub async fn command(mut socket: WebSocket, url: &str, wanted: Wanted) {
+/// A log larger than this is no short session's, and is not repeated to whoever attaches.
+const WORDS_LIMIT_BYTES: u64 = 1 << 20;
+
+/// How often, and how far apart, an ended session's log is looked at for what the runtime has yet to write.
+const LAST_WORDS_LOOKS: usize = 5;
+const LAST_WORDS_PAUSE: Duration = Duration::from_millis(40);
+
+/// Relays a command's streams until it has ended. With `words`, the log of its container, the session also
+/// gets what was written before it began.
+pub async fn command(mut socket: WebSocket, url: &str, wanted: Wanted, words: Option<PathBuf>) {
     let v5 = socket.protocol().is_some_and(|protocol| protocol.as_bytes() == V5.as_bytes());
     let upgraded = spdy::upgrade(url, &[REMOTE_COMMAND.to_owned()]).await;
     let result = match upgraded {
-        Ok(upgraded) => relay_command(&mut socket, upgraded, wanted, v5).await,
+        Ok(upgraded) => relay_command(&mut socket, upgraded, wanted, v5, words.as_deref()).await,
         Err(error) => Err(error),
     };
     if let Err(error) = result {
@@ -70,6 +80,7 @@ async fn relay_command(
     upgraded: Upgraded,
     wanted: Wanted,
     v5: bool,
+    words: Option<&Path>,
 ) -> io::Result<()> {
     let (mut to, from) = upgraded.into_spdy();
     // Kubernetes' server waits for all streams that the request named before it starts the command.
@@ -97,6 +108,10 @@ async fn relay_command(
     let lowest =
         [STDOUT, STDERR, ERROR].into_iter().find(|channel| stream_of(*channel).is_some()).unwrap_or(ERROR);
     send(socket, lowest, &[]).await?;
+    let mut heard = Heard::default();
+    if let Some(log) = words {
+        heard.before = send_words(socket, log).await?;
+    }
 
     let mut frames = frames(from);
     let mut pings = tokio::time::interval(PING_EVERY);
@@ -107,6 +122,7 @@ async fn relay_command(
                 Some(Ok(Frame::Data { stream, data, last })) => {
                     let Some(channel) = channel_of(stream) else { continue };
                     if !data.is_empty() {
+                        heard.count(channel, data.len());
                         send(socket, channel, &data).await?;
                     }
                     if last {
@@ -115,7 +131,7 @@ async fn relay_command(
                 }
                 Some(Ok(Frame::Reset { stream })) => open.retain(|one| Some(*one) != channel_of(stream)),
                 Some(Ok(Frame::Ping { id })) => to.pong(id).await?,
-                Some(Ok(Frame::GoAway)) | None => return Ok(()),
+                Some(Ok(Frame::GoAway)) | None => break,
                 Some(Err(error)) => return Err(error),
             },
             message = socket.recv() => match message {
@@ -139,9 +155,66 @@ async fn relay_command(
             _ = pings.tick() => socket.send(Message::Ping(Bytes::new())).await.map_err(io::Error::other)?,
         }
         if open.is_empty() {
-            return Ok(());
+            break;
         }
     }
+    match words {
+        Some(log) => send_last_words(socket, log, &heard).await,
+        None => Ok(()),
+    }
+}
+
+/// Bytes of standard output and standard error that a session got: from the log at its start, and live.
+#[derive(Debug, Default)]
+struct Heard {
+    before: [usize; 2],
+    live: [usize; 2],
+}
+
+impl Heard {
+    fn count(&mut self, channel: u8, bytes: usize) {
+        match channel {
+            STDOUT => self.live[0] += bytes,
+            STDERR => self.live[1] += bytes,
+            _ => {}
+        }
+    }
+
+    /// Which part of `total` bytes, written in all, fell between the look at the log and the attachment.
+    fn missed(&self, stream: usize, total: usize) -> std::ops::Range<usize> {
+        let start = self.before[stream].min(total);
+        start..total.saturating_sub(self.live[stream]).max(start)
+    }
+}
+
+async fn send_words(socket: &mut WebSocket, log: &Path) -> io::Result<[usize; 2]> {
+    let words = logs::written(log, WORDS_LIMIT_BYTES).await;
+    for (channel, words) in [STDOUT, STDERR].into_iter().zip(&words) {
+        if !words.is_empty() {
+            send(socket, channel, words).await?;
+        }
+    }
+    Ok(words.map(|words| words.len()))
+}
+
+/// What was written after the first look at the log and before the runtime had attached. The runtime may be
+/// a moment behind with its log.
+async fn send_last_words(socket: &mut WebSocket, log: &Path, heard: &Heard) -> io::Result<()> {
+    for _ in 0..LAST_WORDS_LOOKS {
+        let words = logs::written(log, WORDS_LIMIT_BYTES).await;
+        let missed = [0, 1].map(|stream| heard.missed(stream, words[stream].len()));
+        if missed.iter().any(|range| !range.is_empty()) {
+            for (stream, channel) in [STDOUT, STDERR].into_iter().enumerate() {
+                let words = &words[stream][missed[stream].clone()];
+                if !words.is_empty() {
+                    send(socket, channel, words).await?;
+                }
+            }
+            return Ok(());
+        }
+        tokio::time::sleep(LAST_WORDS_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Relays `ports`, a pair of channels each: data and error, both opened by the port in two bytes.
@@ -283,4 +356,25 @@ async fn close(mut socket: WebSocket) {
     }
     let answered = async { while let Some(Ok(_)) = socket.recv().await {} };
     let _ = tokio::time::timeout(Duration::from_secs(2), answered).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fell_between_log_and_attachment_is_told_last() {
+        for (before, live, total, missed) in [
+            (0, 0, 5, 0..5),
+            (5, 0, 5, 5..5),
+            (0, 5, 5, 0..0),
+            (3, 4, 10, 3..6),
+            // The runtime is behind with its log.
+            (3, 4, 5, 3..3),
+            (8, 0, 5, 5..5),
+        ] {
+            let heard = Heard { before: [before, 0], live: [live, 0] };
+            assert_eq!(heard.missed(0, total), missed, "{before} before, {live} live, {total} in all");
+        }
+    }
 }
