@@ -86,7 +86,7 @@ spec:
     - sh
     - -ec
     - |
-      printenv KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT
+      echo "$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT"
       nslookup kubernetes.default.svc.cluster.local
       cd /var/run/secrets/kubernetes.io/serviceaccount
       cat namespace
@@ -99,8 +99,7 @@ spec:
     let ended = kubectl.until("get pod asking -o jsonpath={.status.phase}", "Succeeded", SOON);
     let log = kubectl.ok("logs asking")?;
     ended.with_context(|| log.clone())?;
-    for wanted in
-        ["10.96.0.1\n443\n", "Address: 10.96.0.1", "default", "system:serviceaccount:default:default"]
+    for wanted in ["10.96.0.1:443", "Address: 10.96.0.1", "default", "system:serviceaccount:default:default"]
     {
         ensure!(log.contains(wanted), "{wanted:?} is not in {log}");
     }

@@ -52,7 +52,10 @@ impl Mount for TunnelMount {
 
     async fn serve(&self, user: UserInfo, mut request: Request) -> Response {
         // Without an identity the service answers "unauthenticated" in gRPC's own words.
-        let node = user.name.strip_prefix("system:node:").filter(|node| !node.is_empty() && user.is_in("system:nodes"));
+        let node = user
+            .name
+            .strip_prefix("system:node:")
+            .filter(|node| !node.is_empty() && user.is_in("system:nodes"));
         if let Some(node) = node {
             request.extensions_mut().insert(NodeIdentity(node.to_owned()));
         }

@@ -219,7 +219,10 @@ impl FakeApi {
         let held = !after.finalizers().is_empty()
             || (is_namespace && !after.get_array("spec.finalizers").is_empty());
         after.set("apiVersion", of.api_version());
-        let object = if after.is_deleting() && !held && (of.resource != "pods" || is_over(&after) || !is_assigned(&after)) {
+        let object = if after.is_deleting()
+            && !held
+            && (of.resource != "pods" || is_over(&after) || !is_assigned(&after))
+        {
             let object = Arc::new(Object::from_document(&after).expect("a document has a stored form"));
             Self::drop_object(&mut state, of, &at);
             object

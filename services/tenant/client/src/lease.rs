@@ -40,7 +40,10 @@ async fn write(
                     "renewTime": at, "leaseTransitions": 0},
             });
             let options = CreateOptions { namespace: Some("kube-system".to_owned()), subresource: None };
-            return api.create(&LEASES, Document::from_value(lease).unwrap_or_default(), options).await.map(drop);
+            return api
+                .create(&LEASES, Document::from_value(lease).unwrap_or_default(), options)
+                .await
+                .map(drop);
         }
         Err(status) => return Err(status),
     };
