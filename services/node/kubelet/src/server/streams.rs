@@ -49,6 +49,9 @@ pub struct Wanted {
 /// A log larger than this is no short session's, and is not repeated to whoever attaches.
 const WORDS_LIMIT_BYTES: u64 = 1 << 20;
 
+/// An attachment that has not failed by then stands.
+const ATTACH_PATIENCE: Duration = Duration::from_millis(150);
+
 /// How often, and how far apart, an ended session's log is looked at for what the runtime has yet to write.
 const LAST_WORDS_LOOKS: usize = 5;
 const LAST_WORDS_PAUSE: Duration = Duration::from_millis(40);
@@ -109,9 +112,10 @@ async fn relay_command(
         [STDOUT, STDERR, ERROR].into_iter().find(|channel| stream_of(*channel).is_some()).unwrap_or(ERROR);
     send(socket, lowest, &[]).await?;
     let mut heard = Heard::default();
-    if let Some(log) = words {
-        heard.before = send_words(socket, log).await?;
-    }
+    // Told once the runtime has attached: a client whose attachment fails reads the whole log by itself.
+    let mut untold = words;
+    let attached = tokio::time::sleep(ATTACH_PATIENCE);
+    tokio::pin!(attached);
 
     let mut frames = frames(from);
     let mut pings = tokio::time::interval(PING_EVERY);
@@ -122,7 +126,10 @@ async fn relay_command(
                 Some(Ok(Frame::Data { stream, data, last })) => {
                     let Some(channel) = channel_of(stream) else { continue };
                     if !data.is_empty() {
-                        heard.count(channel, data.len());
+                        if channel != ERROR && let Some(log) = untold.take() {
+                            heard.before = send_words(socket, log).await?;
+                        }
+                        heard.count(channel, &data);
                         send(socket, channel, &data).await?;
                     }
                     if last {
@@ -152,6 +159,11 @@ async fn relay_command(
                 Some(Ok(Message::Text(_) | Message::Ping(_) | Message::Pong(_))) => {}
                 Some(Err(error)) => return Err(io::Error::other(error)),
             },
+            () = attached.as_mut(), if untold.is_some() => {
+                if let Some(log) = untold.take() {
+                    heard.before = send_words(socket, log).await?;
+                }
+            }
             _ = pings.tick() => socket.send(Message::Ping(Bytes::new())).await.map_err(io::Error::other)?,
         }
         if open.is_empty() {
@@ -159,8 +171,8 @@ async fn relay_command(
         }
     }
     match words {
-        Some(log) => send_last_words(socket, log, &heard).await,
-        None => Ok(()),
+        Some(log) if !heard.failure => send_last_words(socket, log, &heard).await,
+        _ => Ok(()),
     }
 }
 
@@ -169,13 +181,17 @@ async fn relay_command(
 struct Heard {
     before: [usize; 2],
     live: [usize; 2],
+    /// The runtime could not attach.
+    failure: bool,
 }
 
 impl Heard {
-    fn count(&mut self, channel: u8, bytes: usize) {
+    fn count(&mut self, channel: u8, data: &[u8]) {
         match channel {
-            STDOUT => self.live[0] += bytes,
-            STDERR => self.live[1] += bytes,
+            STDOUT => self.live[0] += data.len(),
+            STDERR => self.live[1] += data.len(),
+            // A `Status`, whose status is Success or Failure.
+            ERROR => self.failure |= data.windows(9).any(|word| word == b"\"Failure\""),
             _ => {}
         }
     }
@@ -373,7 +389,7 @@ mod tests {
             (3, 4, 5, 3..3),
             (8, 0, 5, 5..5),
         ] {
-            let heard = Heard { before: [before, 0], live: [live, 0] };
+            let heard = Heard { before: [before, 0], live: [live, 0], failure: false };
             assert_eq!(heard.missed(0, total), missed, "{before} before, {live} live, {total} in all");
         }
     }
