@@ -127,7 +127,7 @@ async fn relay_command(
                     let Some(channel) = channel_of(stream) else { continue };
                     if !data.is_empty() {
                         if channel != ERROR && let Some(log) = untold.take() {
-                            heard.before = send_words(socket, log).await?;
+                            heard.before = send_words(socket, log, channel, &data).await?;
                         }
                         heard.count(channel, &data);
                         send(socket, channel, &data).await?;
@@ -161,7 +161,7 @@ async fn relay_command(
             },
             () = attached.as_mut(), if untold.is_some() => {
                 if let Some(log) = untold.take() {
-                    heard.before = send_words(socket, log).await?;
+                    heard.before = send_words(socket, log, ERROR, &[]).await?;
                 }
             }
             _ = pings.tick() => socket.send(Message::Ping(Bytes::new())).await.map_err(io::Error::other)?,
@@ -203,14 +203,24 @@ impl Heard {
     }
 }
 
-async fn send_words(socket: &mut WebSocket, log: &Path) -> io::Result<[usize; 2]> {
-    let words = logs::written(log, WORDS_LIMIT_BYTES).await;
+/// Sends what the log holds but for the beginning of `next`, which follows live on `channel` and may be in the
+/// log by now. Says how much was sent.
+async fn send_words(socket: &mut WebSocket, log: &Path, channel: u8, next: &[u8]) -> io::Result<[usize; 2]> {
+    let mut words = logs::written(log, WORDS_LIMIT_BYTES).await;
+    if let Some(words) = [STDOUT, STDERR].iter().position(|one| *one == channel).map(|at| &mut words[at]) {
+        words.truncate(words.len() - overlap(words, next));
+    }
     for (channel, words) in [STDOUT, STDERR].into_iter().zip(&words) {
         if !words.is_empty() {
             send(socket, channel, words).await?;
         }
     }
     Ok(words.map(|words| words.len()))
+}
+
+/// How many bytes at the end of `before` are those at the beginning of `next`.
+fn overlap(before: &[u8], next: &[u8]) -> usize {
+    (0..=before.len().min(next.len())).rev().find(|shared| before.ends_with(&next[..*shared])).unwrap_or(0)
 }
 
 /// What was written after the first look at the log and before the runtime had attached. The runtime may be
@@ -377,6 +387,19 @@ async fn close(mut socket: WebSocket) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_live_is_not_said_twice() {
+        for (before, next, shared) in [
+            ("", "", 0),
+            ("got it\n", "got it\n", 7),
+            ("one\ngot it\n", "got it\n", 7),
+            ("one\ngot", "got it\n", 3),
+            ("one\n", "two\n", 0),
+        ] {
+            assert_eq!(overlap(before.as_bytes(), next.as_bytes()), shared, "{before:?} {next:?}");
+        }
+    }
 
     #[test]
     fn what_fell_between_log_and_attachment_is_told_last() {
