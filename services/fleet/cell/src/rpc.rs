@@ -204,7 +204,9 @@ fn cluster_id(text: &str) -> Result<TenantId, Status> {
 
 fn refuse(error: HostError) -> Status {
     tracing::error!(error = &error as &dyn std::error::Error, "order not carried out");
-    Status::unavailable(error.to_string())
+    // The manager's operators read this far from the cell's log: the whole chain, down to the bottom.
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    Status::unavailable(causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }
 
 /// Lower-case letters and digits, as bootstrap tokens want them.
