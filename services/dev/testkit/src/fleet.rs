@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::{Kubeconfig, Kubectl};
+use crate::{Kubeconfig, Kubectl, process};
 
 /// Cold caches, a busy machine: far more than it takes, far less than a hung test would.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
@@ -24,11 +24,13 @@ pub struct Options {
     pub cells: u8,
     pub nodes: u8,
     pub demo: bool,
+    /// Runs as this user; root needs none.
+    pub user: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cells: 1, nodes: 0, demo: true }
+        Options { cells: 1, nodes: 0, demo: true, user: None }
     }
 }
 
@@ -56,11 +58,18 @@ impl Fleet {
 
     pub fn start_binary(binary: &Path, options: Options) -> Result<Fleet> {
         let dir = tempfile::Builder::new().prefix("roadstead-test-").tempdir()?;
+        let binary = match options.user {
+            None => binary.to_owned(),
+            Some(user) => {
+                std::os::unix::fs::chown(dir.path(), Some(user), Some(user))?;
+                copy_for_others(binary, dir.path())?
+            }
+        };
         let mut fleet = Fleet {
             child: None,
             dir,
             options,
-            binary: binary.to_owned(),
+            binary,
             gateway: free_port()?,
             manager: free_port()?,
             said: Vec::new(),
@@ -118,6 +127,11 @@ impl Fleet {
         }
     }
 
+    /// The program under test.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// `roadstead VERB --data DIR`.
     pub fn command(&self, verb: &str) -> Command {
         let mut command = self.bare_command(verb);
@@ -129,6 +143,10 @@ impl Fleet {
     pub fn bare_command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg(verb);
+        if let Some(user) = self.options.user {
+            std::os::unix::process::CommandExt::uid(&mut command, user);
+            std::os::unix::process::CommandExt::gid(&mut command, user);
+        }
         command
     }
 
@@ -166,24 +184,8 @@ impl Fleet {
 
     /// Process ids of children of `up` whose command line has `word` in it.
     pub fn children(&self, word: &str) -> Result<Vec<i32>> {
-        let parent = self.pid()?.as_raw();
-        let mut found = Vec::new();
-        for entry in std::fs::read_dir("/proc")? {
-            let name = entry?.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-            // Processes come and go while we look.
-            let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-            let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else { continue };
-            let is_child = stat
-                .rsplit_once(") ")
-                .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok())
-                .is_some_and(|ppid| ppid == parent);
-            let mut words = line.split(|byte| *byte == 0);
-            if is_child && words.any(|one| one == word.as_bytes()) {
-                found.push(pid);
-            }
-        }
-        Ok(found)
+        let children = process::children_of(self.pid()?.as_raw())?;
+        Ok(children.into_iter().filter(|pid| process::words_of(*pid).iter().any(|one| one == word)).collect())
     }
 
     pub fn pid(&self) -> Result<Pid> {
@@ -247,6 +249,13 @@ impl Drop for Fleet {
             eprintln!("{error:#}");
         }
     }
+}
+
+/// The build's own folder may be closed to everybody but its owner.
+pub fn copy_for_others(binary: &Path, folder: &Path) -> Result<PathBuf> {
+    let copy = folder.join("roadstead");
+    std::fs::copy(binary, &copy).with_context(|| format!("cannot copy {}", binary.display()))?;
+    Ok(copy)
 }
 
 /// For tests of what needs network namespaces and containers.

@@ -1,12 +1,16 @@
-//! What end-to-end tests and benches share: a real fleet from the real binary, real `kubectl`, and a plain
-//! HTTPS client for what kubectl cannot do a thousand times at once.
+//! What end-to-end tests and benches share: a real fleet from the real binary, real `kubectl`, a second
+//! machine of namespaces, and a plain HTTPS client for what kubectl cannot do a thousand times at once.
 //!
 //! Not here: mocks, or anything in-process; a test that needs those belongs beside the code it tests.
 
 mod api;
 mod fleet;
 mod kubectl;
+mod machine;
+mod process;
 
 pub use api::{ApiClient, Kubeconfig};
-pub use fleet::{Fleet, Options, is_root};
+pub use fleet::{Fleet, Options, copy_for_others, is_root};
 pub use kubectl::{Kubectl, Ran};
+pub use machine::Machine;
+pub use process::children_of;

@@ -538,7 +538,7 @@ async fn create_join_token(
         .await
         .map_err(driver::DriveError::Cell)?
         .into_inner();
-    let server = gateway_url(&state);
+    let server = gateway_url_for_machines(&state);
     let command = format!(
         "roadstead node join --server {server} --tls-server-name {} --token {} --discovery-token-ca-cert-hash {}",
         cluster.server_name, made.token, made.ca_cert_hash
@@ -564,7 +564,16 @@ async fn cell_of(
 }
 
 fn gateway_url(state: &State) -> String {
-    let address = state.config.gateway_addresses.first();
+    url(state.config.gateway_addresses.first())
+}
+
+/// Another machine's loopback leads to itself, so any other address of the gateway is the better one.
+fn gateway_url_for_machines(state: &State) -> String {
+    let addresses = &state.config.gateway_addresses;
+    url(addresses.iter().find(|address| !address.ip().is_loopback()).or(addresses.first()))
+}
+
+fn url(address: Option<&SocketAddr>) -> String {
     address.map(|address| format!("https://{address}")).unwrap_or_default()
 }
 

@@ -36,12 +36,7 @@ pub async fn keep_client(
     let mut current = membership;
     loop {
         wait_until_due(&current.client).await;
-        let profile = Profile {
-            common_name: format!("system:node:{}", config.name),
-            organizations: vec!["system:nodes".to_owned()],
-            client: true,
-            ..Profile::default()
-        };
+        let profile = Profile { client: true, ..join::profile(&config.name) };
         let issued = ask(&client, &profile, CLIENT_SIGNER, "client auth").await;
         let next = Membership { ca_pem: current.ca_pem.clone(), client: issued };
         // In use before it is kept: if the disk is full, at least this run goes on.
@@ -75,12 +70,10 @@ pub async fn keep_serving(
             wait_until_due(issued).await;
         }
         let profile = Profile {
-            common_name: format!("system:node:{}", config.name),
-            organizations: vec!["system:nodes".to_owned()],
             dns_names: vec![config.name.clone()],
             ip_addresses: vec![address],
             server: true,
-            ..Profile::default()
+            ..join::profile(&config.name)
         };
         let issued = ask(&client, &profile, SERVING_SIGNER, "server auth").await;
         if let Err(error) = crate::config::write_private(&path, &join::join_pem(&issued)) {
@@ -94,20 +87,18 @@ pub async fn keep_serving(
 
 /// A kept serving certificate, if it still names this address.
 fn load(path: &PathBuf, address: IpAddr) -> Option<Issued> {
-    use x509_parser::prelude::{FromDer, GeneralName};
+    use x509_parser::prelude::GeneralName;
     let issued = join::split_pem(&std::fs::read_to_string(path).ok()?)?;
-    let certs = base_net::pki::certs_from_pem(&issued.cert_pem).ok()?;
-    let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(certs.first()?).ok()?;
-    let names = parsed.subject_alternative_name().ok()??;
     let bytes = match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
-    let named = names
-        .value
-        .general_names
-        .iter()
-        .any(|name| matches!(name, GeneralName::IPAddress(ip) if *ip == bytes));
+    let named = join::with_certificate(&issued.cert_pem, |certificate| {
+        let names = certificate.subject_alternative_name().map_err(|error| error.to_string())?;
+        let mut names = names.iter().flat_map(|names| &names.value.general_names);
+        Ok(names.any(|name| matches!(name, GeneralName::IPAddress(ip) if *ip == bytes)))
+    });
+    let named = named.unwrap_or(false);
     let alive = join::validity(&issued.cert_pem).is_ok_and(|(_, until)| until > Timestamp::now());
     (named && alive).then_some(issued)
 }

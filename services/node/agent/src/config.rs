@@ -135,7 +135,8 @@ pub struct TaintConfig {
     pub effect: String,
 }
 
-fn default_cni_bin_dir() -> PathBuf {
+/// Where Debian's package puts the plug-ins.
+pub fn default_cni_bin_dir() -> PathBuf {
     PathBuf::from("/usr/lib/cni")
 }
 fn default_kubelet_port() -> u16 {
@@ -229,8 +230,8 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
 /// about it, what.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    #[error("a node needs root")]
-    NotRoot,
+    #[error(transparent)]
+    Unfit(#[from] node_network::requirements::Unfit),
     #[error("{what} {} cannot be read or written", path.display())]
     File {
         what: &'static str,
@@ -251,6 +252,16 @@ pub enum AgentError {
     #[error("this node has no identity in {} and no token to get one", folder.display())]
     NoIdentity { folder: PathBuf },
     #[error(
+        "{} holds the identity of node {found}, not of {name}: choose another --data, or remove that folder",
+        folder.display()
+    )]
+    OtherNode { folder: PathBuf, found: String, name: String },
+    #[error(
+        "{} holds the identity of a node of another cluster: choose another --data, or remove that folder",
+        folder.display()
+    )]
+    OtherCluster { folder: PathBuf },
+    #[error(
         "a token alone does not say whom to trust: give --discovery-token-ca-cert-hash or --ca-file as well"
     )]
     NoTrust,
@@ -269,7 +280,7 @@ pub enum AgentError {
     #[error("{given:?} is not a CA hash such as sha256: and 64 hex digits")]
     CaHashForm { given: String },
     #[error(
-        "token {id} is not known to the cluster: it expired, was used up or was revoked; ask for a new one"
+        "token {id} is not known to the cluster: it expired, was used up or was revoked; get a new one with `roadstead cluster join-command`"
     )]
     TokenUnknown { id: String },
     #[error(

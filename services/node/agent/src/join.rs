@@ -20,6 +20,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tracing::{info, warn};
+use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use crate::config::{AgentError, Bootstrap, NodeConfig};
@@ -33,6 +34,13 @@ const SKEW_MAX_SECONDS: i64 = 150;
 const APPROVAL_PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// A signed request usually comes back within a second; after this long a person is asked for.
 const APPROVAL_HINT: Duration = Duration::from_secs(10);
+
+/// How long the cluster may take to sign its `cluster-info` with a token that was made just now.
+const SIGNING_PATIENCE: Duration = Duration::from_secs(4);
+const SIGNING_PAUSE: Duration = Duration::from_millis(200);
+
+/// A node's name in its certificates stands behind this.
+const NODE_PREFIX: &str = "system:node:";
 
 pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -62,6 +70,9 @@ pub async fn join(options: JoinOptions) -> Result<NodeConfig, AgentError> {
         ca_cert_hashes: options.ca_cert_hashes,
     });
     let target = Target::parse(&config.server, config.tls_server_name.as_deref())?;
+    // Before the cluster hears of a node that could not run.
+    node_network::requirements::check()?;
+    node_network::cni::check_plugins(&config.cni_bin_dir)?;
     obtain(&config, &target).await?;
     let path = config.data_dir.join("node.yaml");
     // The token has done its work; what is left on the disk should not be able to make nodes.
@@ -102,6 +113,15 @@ impl Membership {
             warn!(folder = %folder.display(), "this node's identity is damaged; getting a new one");
             return Ok(None);
         };
+        let found = node_of(&client.cert_pem)?;
+        if found != config.name {
+            return Err(AgentError::OtherNode { folder, found, name: config.name.clone() });
+        }
+        let pins = config.bootstrap.iter().flat_map(|bootstrap| &bootstrap.ca_cert_hashes);
+        let pins: Vec<String> = pins.cloned().collect();
+        if !pins.is_empty() && !is_pinned(&ca_pem, &pins)? {
+            return Err(AgentError::OtherCluster { folder });
+        }
         let until = validity(&client.cert_pem)?.1;
         if until <= Timestamp::now() {
             warn!(%until, "this node's certificate has expired; getting a new one");
@@ -139,17 +159,35 @@ pub fn split_pem(both: &str) -> Option<Issued> {
     usable.then_some(issued)
 }
 
-/// From when until when a certificate is valid.
-pub fn validity(cert_pem: &str) -> Result<(Timestamp, Timestamp), AgentError> {
+/// What `look` finds in the first certificate of a PEM text.
+pub fn with_certificate<T>(
+    cert_pem: &str,
+    look: impl FnOnce(&X509Certificate<'_>) -> Result<T, String>,
+) -> Result<T, AgentError> {
     let unusable = |why: String| AgentError::Certificate { what: "a certificate", why };
     let certs = pki::certs_from_pem(cert_pem)?;
     let first = certs.first().ok_or_else(|| unusable("none in the file".to_owned()))?;
-    let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(first)
-        .map_err(|error| unusable(error.to_string()))?;
-    let moment = |at: x509_parser::time::ASN1Time| {
-        Timestamp::from_second(at.timestamp()).map_err(|error| unusable(error.to_string()))
-    };
-    Ok((moment(parsed.validity().not_before)?, moment(parsed.validity().not_after)?))
+    let (_, parsed) = X509Certificate::from_der(first).map_err(|error| unusable(error.to_string()))?;
+    look(&parsed).map_err(unusable)
+}
+
+/// From when until when a certificate is valid.
+pub fn validity(cert_pem: &str) -> Result<(Timestamp, Timestamp), AgentError> {
+    with_certificate(cert_pem, |certificate| {
+        let moment = |at: x509_parser::time::ASN1Time| {
+            Timestamp::from_second(at.timestamp()).map_err(|error| error.to_string())
+        };
+        Ok((moment(certificate.validity().not_before)?, moment(certificate.validity().not_after)?))
+    })
+}
+
+/// The node that a client certificate is for: `system:node:` and this.
+fn node_of(cert_pem: &str) -> Result<String, AgentError> {
+    with_certificate(cert_pem, |certificate| {
+        let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        let node = name.and_then(|name| name.strip_prefix(NODE_PREFIX));
+        node.map(str::to_owned).ok_or_else(|| format!("it is for {}, no node", certificate.subject()))
+    })
 }
 
 /// The identity on disk, or a new one by the token of the configuration.
@@ -173,13 +211,8 @@ pub async fn obtain(config: &NodeConfig, target: &Target) -> Result<Membership, 
     };
     let client = Connector::trusting(target.clone(), &ca_pem, None)?.client(Some(&bootstrap.token))?;
     check_clock(&client, target).await?;
-    refuse_taken_name(&client, &config.name).await?;
-    let profile = Profile {
-        common_name: format!("system:node:{}", config.name),
-        organizations: vec!["system:nodes".to_owned()],
-        client: true,
-        ..Profile::default()
-    };
+    refuse_taken_name(&client, &token, &config.name).await?;
+    let profile = Profile { client: true, ..profile(&config.name) };
     let issued =
         request(&client, &profile, CLIENT_SIGNER, "client auth").await.map_err(|error| match error {
             AgentError::Api { cause, .. } if code_of(&cause) == Some(401) => {
@@ -191,6 +224,15 @@ pub async fn obtain(config: &NodeConfig, target: &Target) -> Result<Membership, 
     membership.store(config)?;
     info!(node = %config.name, "this node has an identity");
     Ok(membership)
+}
+
+/// Whom a certificate of the node `name` names.
+pub fn profile(name: &str) -> Profile {
+    Profile {
+        common_name: format!("{NODE_PREFIX}{name}"),
+        organizations: vec!["system:nodes".to_owned()],
+        ..Profile::default()
+    }
 }
 
 /// Sends a CSR and waits for its certificate.
@@ -281,7 +323,16 @@ impl Token {
 async fn discover(target: &Target, token: &Token, hashes: &[String]) -> Result<String, AgentError> {
     let anybody = Connector::trusting_anybody(target.clone())?.client(None)?;
     check_clock(&anybody, target).await?;
-    let ca_pem = proven_ca(&read_cluster_info(&anybody, target).await?, token)?;
+    let asked = tokio::time::Instant::now();
+    let ca_pem = loop {
+        match proven_ca(&read_cluster_info(&anybody, target).await?, token) {
+            // The cluster may not have seen the token yet.
+            Err(AgentError::TokenUnknown { .. }) if asked.elapsed() < SIGNING_PATIENCE => {
+                tokio::time::sleep(SIGNING_PAUSE).await;
+            }
+            proven => break proven?,
+        }
+    };
     check_pins(&ca_pem, hashes)?;
     // Whoever could relay the signed document cannot also hold a certificate of this CA.
     let trusted = Connector::trusting(target.clone(), &ca_pem, None)?.client(None)?;
@@ -368,23 +419,31 @@ fn is_signed(content: &str, signature: &str, token: &Token) -> bool {
 
 /// One of the CAs has one of the hashes (of its public key, as kubeadm prints it).
 fn check_pins(ca_pem: &str, hashes: &[String]) -> Result<(), AgentError> {
+    if is_pinned(ca_pem, hashes)? {
+        return Ok(());
+    }
+    let found = key_hashes(ca_pem)?.iter().map(hex::encode).collect::<Vec<_>>().join(", sha256:");
+    Err(AgentError::WrongCaHash { found })
+}
+
+fn is_pinned(ca_pem: &str, hashes: &[String]) -> Result<bool, AgentError> {
     let mut wanted = Vec::new();
     for hash in hashes {
         let bytes = hash.trim().strip_prefix("sha256:").and_then(|hex| hex::decode(hex).ok());
         let bytes = bytes.filter(|bytes| bytes.len() == 32);
         wanted.push(bytes.ok_or_else(|| AgentError::CaHashForm { given: hash.clone() })?);
     }
-    let mut found = String::new();
-    for cert in pki::certs_from_pem(ca_pem)? {
-        let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(&cert)
-            .map_err(|error| AgentError::Certificate { what: "the cluster's CA", why: error.to_string() })?;
-        let digest = Sha256::digest(parsed.public_key().raw);
-        if wanted.iter().any(|wanted| wanted[..] == digest[..]) {
-            return Ok(());
-        }
-        found = hex::encode(digest);
-    }
-    Err(AgentError::WrongCaHash { found })
+    let found = key_hashes(ca_pem)?;
+    Ok(found.iter().any(|found| wanted.iter().any(|wanted| wanted == found)))
+}
+
+/// SHA-256 of each certificate's public key.
+fn key_hashes(ca_pem: &str) -> Result<Vec<Vec<u8>>, AgentError> {
+    let hash = |der: &[u8]| match X509Certificate::from_der(der) {
+        Ok((_, parsed)) => Ok(Sha256::digest(parsed.public_key().raw).to_vec()),
+        Err(error) => Err(AgentError::Certificate { what: "the cluster's CA", why: error.to_string() }),
+    };
+    pki::certs_from_pem(ca_pem)?.iter().map(|der| hash(der)).collect()
 }
 
 /// Compares this machine's clock with the server's, which every HTTP answer tells.
@@ -406,11 +465,14 @@ fn skew(ours: Timestamp, theirs: Timestamp) -> Option<(i64, &'static str)> {
 }
 
 /// A Ready node of this name is another machine, since this one has no identity yet.
-async fn refuse_taken_name(client: &kube::Client, name: &str) -> Result<(), AgentError> {
+async fn refuse_taken_name(client: &kube::Client, token: &Token, name: &str) -> Result<(), AgentError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = match nodes.get_opt(name).await {
         Ok(Some(node)) => node,
         Ok(None) => return Ok(()),
+        Err(error) if code_of(&error) == Some(401) => {
+            return Err(AgentError::TokenUnknown { id: token.id.clone() });
+        }
         Err(error) => {
             // Tokens of some clusters may not look; the tunnel finds out later then.
             info!(%error, "cannot look whether the node's name is free");

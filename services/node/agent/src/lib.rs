@@ -16,6 +16,8 @@ mod resolvers;
 mod run;
 mod watch;
 
-pub use config::{AgentError, Bootstrap, CapacityConfig, ClusterAddresses, NodeConfig, TaintConfig};
+pub use config::{
+    AgentError, Bootstrap, CapacityConfig, ClusterAddresses, NodeConfig, TaintConfig, default_cni_bin_dir,
+};
 pub use join::{JoinOptions, join};
 pub use run::{run, stop_signal};

@@ -16,7 +16,7 @@ use node_kubelet::{Capacity, Kubelet, Serving};
 use node_network::cni::{self, CniConfig};
 use node_network::node::{self as ground, Masquerade};
 use node_network::routes::Routes;
-use node_network::{RunId, cgroups};
+use node_network::{RunId, cgroups, requirements};
 use node_proxy::model::Protocol;
 use node_proxy::{LocalService, NodeFacts, Proxy};
 use node_runtime::{Containerd, ContainerdConfig};
@@ -59,9 +59,7 @@ pub async fn run(
     stop: CancellationToken,
     on_ready: impl FnOnce(IpAddr) + Send,
 ) -> Result<(), AgentError> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(AgentError::NotRoot);
-    }
+    requirements::check()?;
     base_net::tls::install_crypto_provider();
     let tasks = Tasks::new();
     let started = tokio::select! {
@@ -273,6 +271,7 @@ fn containerd_config(config: &NodeConfig) -> ContainerdConfig {
         cni_conf_dir: cni_conf_dir(config),
         cni_bin_dir: config.cni_bin_dir.clone(),
         images_dir: config.images_dir(),
+        search_path: node_network::search_path(),
     }
 }
 

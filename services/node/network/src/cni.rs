@@ -18,7 +18,7 @@ const PLUGINS: [&str; 4] = ["ptp", "host-local", "portmap", "loopback"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum CniError {
-    #[error("CNI plug-in {plugin} is missing in {} (Debian package containernetworking-plugins)", folder.display())]
+    #[error("CNI plug-in {plugin} is missing in {}: `apt-get install containernetworking-plugins`", folder.display())]
     MissingPlugin { plugin: &'static str, folder: PathBuf },
     #[error("{} cannot be written", path.display())]
     Write {

@@ -62,10 +62,13 @@ pub async fn run(program: &str, arguments: &[&str], input: Option<&str>) -> Resu
     Err(CommandError::Failed { command: format!("{program} {}", arguments.join(" ")), said })
 }
 
-/// The caller's PATH with the folders of system tools behind it.
-pub(crate) fn search_path() -> String {
-    let path = std::env::var("PATH").unwrap_or_default();
-    format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
+/// Where programs are looked for: the caller's PATH, with the folders of system tools behind it.
+pub fn search_path() -> String {
+    match std::env::var("PATH") {
+        Ok(path) if !path.is_empty() => format!("{path}:/usr/local/sbin:/usr/sbin:/sbin"),
+        // An empty part would be the current folder.
+        _ => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+    }
 }
 
 fn package_of(program: &str) -> &'static str {

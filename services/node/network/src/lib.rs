@@ -18,9 +18,10 @@ pub mod host;
 pub mod launch;
 mod net;
 pub mod node;
+pub mod requirements;
 pub mod routes;
 
-pub use command::{CommandError, run};
+pub use command::{CommandError, run, search_path};
 pub use net::{ParseNetError, Subnet};
 
 use std::fmt;

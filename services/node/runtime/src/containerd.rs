@@ -40,6 +40,8 @@ pub struct ContainerdConfig {
     pub cni_bin_dir: PathBuf,
     /// Tars to import once it is up.
     pub images_dir: PathBuf,
+    /// Where containerd, its shims and `ctr` are looked for, as in PATH.
+    pub search_path: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +52,7 @@ pub enum ContainerdError {
         #[source]
         cause: io::Error,
     },
-    #[error("containerd does not start (is Debian's containerd package installed?)")]
+    #[error("containerd does not start")]
     Spawn(#[source] io::Error),
     #[error("containerd ended at once ({status}); its log {} ends with: {last_line}", log.display())]
     Died { status: String, log: PathBuf, last_line: String },
@@ -68,7 +70,8 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts containerd, waits until it answers and imports the images folder.
+    /// Starts containerd, waits until it answers and imports the images folder, to which it adds the image of
+    /// sandboxes: no registry has that.
     ///
     /// From then on it is started again whenever it dies, until `tasks` or the handle are stopped.
     pub async fn start(config: ContainerdConfig, tasks: &Tasks) -> Result<Containerd, ContainerdError> {
@@ -80,6 +83,9 @@ impl Containerd {
         }
         let facts = MachineFacts::detect(&config.root);
         let text = configuration(&config, facts);
+        crate::images::pause()
+            .and_then(|archive| archive.write_to(&config.images_dir))
+            .map_err(|cause| ContainerdError::Path { path: config.images_dir.clone(), cause })?;
         std::fs::write(&config.config_file, text)
             .map_err(|cause| ContainerdError::Path { path: config.config_file.clone(), cause })?;
         if facts.restrict_oom_score_adj {
@@ -230,7 +236,8 @@ fn spawn(config: &ContainerdConfig) -> Result<Child, ContainerdError> {
     let errors =
         log.try_clone().map_err(|cause| ContainerdError::Path { path: config.log_file.clone(), cause })?;
     let mut command = Command::new("containerd");
-    command.arg("--config").arg(&config.config_file);
+    // Its shims look for runc there, which a user's own PATH may not lead to.
+    command.arg("--config").arg(&config.config_file).env("PATH", &config.search_path);
     command.stdin(Stdio::null()).stdout(log).stderr(errors);
     // A group of its own: Ctrl-C at the terminal is for the agent, which stops things in order.
     command.process_group(0);
@@ -328,6 +335,7 @@ mod tests {
             cni_conf_dir: "/data/cni".into(),
             cni_bin_dir: "/usr/lib/cni".into(),
             images_dir: "/data/images".into(),
+            search_path: "/usr/sbin:/usr/bin".into(),
         };
         let poor = MachineFacts { restrict_oom_score_adj: true, overlayfs: false };
         let rich = MachineFacts { restrict_oom_score_adj: false, overlayfs: true };

@@ -25,6 +25,7 @@ fn config(folder: &Path) -> ContainerdConfig {
         cni_conf_dir: folder.join("cni"),
         cni_bin_dir: "/usr/lib/cni".into(),
         images_dir: folder.join("images"),
+        search_path: "/usr/sbin:/usr/bin:/sbin:/bin".into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Processes that `up` starts, or that an operator starts one by one.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -74,17 +75,17 @@ pub async fn stop_signal() -> Result<()> {
 
 pub async fn node(command: Node) -> Result<()> {
     let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-node"))?;
-    let config = match command {
+    let (config, by_hand) = match command {
         Node::Run { config } => {
             let config = NodeConfig::read(&config)?;
             if config.own_namespaces {
                 // Started by `up`: without its parent it would be in nobody's care.
                 die_with_parent()?;
             }
-            config
+            (config, false)
         }
         Node::Join(join) => {
-            node_agent::join(JoinOptions {
+            let options = JoinOptions {
                 server: join.server,
                 tls_server_name: join.tls_server_name,
                 token: join.token,
@@ -92,8 +93,8 @@ pub async fn node(command: Node) -> Result<()> {
                 ca_cert_hashes: join.discovery_token_ca_cert_hash.into_iter().collect(),
                 name: join.name,
                 data_dir: join.data,
-            })
-            .await?
+            };
+            (node_agent::join(options).await?, true)
         }
     };
     let stop = CancellationToken::new();
@@ -104,8 +105,16 @@ pub async fn node(command: Node) -> Result<()> {
         stopping.cancel();
     });
     let name = config.name.clone();
-    let ready = move |_address| {
-        if let Err(error) = say_ready(&NodeReady { name }) {
+    let ready = move |address| {
+        let said = match by_hand {
+            true => {
+                let mut out = std::io::stdout();
+                writeln!(out, "node {name} ({address}) is ready; Ctrl-C stops the agent, its pods run on")
+                    .map_err(anyhow::Error::from)
+            }
+            false => say_ready(&NodeReady { name }),
+        };
+        if let Err(error) = said {
             tracing::warn!("nobody hears that the node is ready: {error:#}");
         }
     };

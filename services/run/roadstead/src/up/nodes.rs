@@ -9,7 +9,7 @@ use fleet_client::Client;
 use fleet_model::Cluster;
 use node_agent::{Bootstrap, CapacityConfig, NodeConfig};
 use node_network::host::{DEFAULT_RANGE, HostNetwork};
-use node_network::{RunId, Subnet, launch};
+use node_network::{RunId, Subnet, cni, launch, requirements};
 use node_runtime::images;
 
 use super::layout::Layout;
@@ -44,21 +44,22 @@ pub async fn prepare(options: &Up, layout: &Layout) -> Result<Option<Network>> {
         );
         return Ok(None);
     }
-    for (file, package) in [
-        ("/usr/bin/containerd", "containerd"),
-        ("/usr/sbin/runc", "runc"),
-        ("/usr/lib/cni/bridge", "containernetworking-plugins"),
-        ("/usr/sbin/nft", "nftables"),
-        ("/bin/busybox", "busybox-static"),
-    ] {
-        if !Path::new(file).exists() {
-            bail!("{file} is missing: `apt-get install {package}`, or start with --nodes 0");
-        }
+    if let Err(why) = can_have_nodes() {
+        bail!("{why:#}; or start with --nodes 0");
     }
     let range: Subnet = DEFAULT_RANGE.parse().context("the range of node addresses")?;
     let host = HostNetwork::create(&RunId::of(layout.root()), range).await.context("the nodes' network")?;
     let host_address = IpAddr::V4(host.gateway());
     Ok(Some(Network { host, host_address }))
+}
+
+fn can_have_nodes() -> Result<()> {
+    requirements::check()?;
+    cni::check_plugins(&node_agent::default_cni_bin_dir())?;
+    if !Path::new(images::BUSYBOX).exists() {
+        bail!("{} is missing: `apt-get install busybox-static`", images::BUSYBOX);
+    }
+    Ok(())
 }
 
 impl Network {
@@ -127,9 +128,8 @@ async fn start_one(
     });
     let images_dir = config.images_dir();
     private_dir(&images_dir)?;
-    for archive in
-        [images::pause()?, images::demo_of_this_machine(1).await?, images::demo_of_this_machine(2).await?]
-    {
+    for version in [1, 2] {
+        let archive = images::demo_of_this_machine(version).await?;
         archive.write_to(&images_dir).with_context(|| format!("cannot write {}", images_dir.display()))?;
     }
     let place = network.host.add_node(number).await?;
