@@ -83,6 +83,11 @@ uuid_id!(
     OperationId,
     "operation"
 );
+uuid_id!(
+    /// One person who signs in.
+    UserId,
+    "user"
+);
 
 impl TenantId {
     /// The first DNS label of the cluster's address, which is also its TLS server name's first label.

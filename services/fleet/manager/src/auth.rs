@@ -1,7 +1,7 @@
 //! API tokens: `rs_<id>_<secret>`, of which only a hash of the secret is kept.
 
 use base_clock::Timestamp;
-use base_ids::Slug;
+use base_ids::{Slug, TenantId};
 use fleet_model::{ApiToken, CreateToken, CreatedToken, Role};
 use rand::RngCore;
 use rand::rngs::OsRng;
@@ -13,18 +13,27 @@ use crate::db::DbError;
 /// Who is asking.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    pub(crate) role: Role,
+    role: Role,
     /// `None` for the provider.
-    pub(crate) organization: Option<Slug>,
+    organization: Option<Slug>,
+    /// The one cluster that a token is limited to.
+    pub(crate) only: Option<TenantId>,
 }
 
 impl Caller {
-    /// Whether `organization` exists as far as this caller is concerned.
-    pub(crate) fn sees(&self, organization: &Slug) -> bool {
-        self.role == Role::Provider || self.organization.as_ref() == Some(organization)
+    pub(crate) fn is_provider(&self) -> bool {
+        self.role == Role::Provider
     }
-    pub(crate) fn may_write(&self) -> bool {
-        matches!(self.role, Role::Provider | Role::Admin)
+    pub(crate) fn is_some_admin(&self) -> bool {
+        self.role >= Role::Admin && self.only.is_none()
+    }
+    /// What this caller is in `organization`; `None`: it does not exist as far as they are concerned.
+    pub(crate) fn role_in(&self, organization: &Slug) -> Option<Role> {
+        (self.is_provider() || self.organization.as_ref() == Some(organization)).then_some(self.role)
+    }
+    /// The one organisation that this caller sees; `None` for all.
+    pub(crate) fn organization(&self) -> Option<&Slug> {
+        self.organization.as_ref()
     }
 }
 
@@ -58,7 +67,7 @@ pub(crate) async fn find(state: &State, bearer: &str) -> Result<Option<Caller>, 
     // Comparing hashes leaks nothing useful: what differs early is the hash of a guess.
     let fine = row.secret_hash == hash(secret)
         && row.token.expires_at.is_none_or(|expires| state.clock.now() < expires);
-    Ok(fine.then_some(Caller { role: row.token.role, organization: row.token.organization }))
+    Ok(fine.then_some(Caller { role: row.token.role, organization: row.token.organization, only: None }))
 }
 
 fn in_seconds(now: Timestamp, seconds: u32) -> Timestamp {

@@ -2,7 +2,7 @@
 //!
 //! A request changes a row first and then drives the cluster's cell towards it ([`driver`]); whatever a
 //! crash leaves half done, the driver finishes, since it only ever looks at the rows. Start at
-//! [`Manager::start`]; routes are in `http`, statements in `db`.
+//! [`Manager::start`]; routes are in `http/routes.rs`, statements in `db`.
 //!
 //! Not here: a cluster's keys or objects (the manager sees certificates only), serving its clients.
 
@@ -15,7 +15,6 @@ mod problem;
 mod routing;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use base_clock::SharedClock;
@@ -25,7 +24,7 @@ use base_net::tasks::Tasks;
 use base_net::tls::TlsError;
 use fleet_model::{ApiToken, CreateToken, CreatedToken};
 
-pub use db::DbError;
+pub use db::{DbError, ParsePlaceError, Place};
 
 /// How this manager is reached and where it keeps its state.
 #[derive(Debug, Clone)]
@@ -34,8 +33,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// gRPC for gateways.
     pub rpc_listen: SocketAddr,
-    /// A SQLite file; made when absent.
-    pub database: PathBuf,
+    pub database: Place,
     /// What the REST listener shows.
     pub https: Issued,
     /// mTLS with cells and gateways.
@@ -140,7 +138,7 @@ impl Manager {
                 cell = %name,
                 strangers,
                 "the cell holds clusters that {} does not know; was the database lost or replaced?",
-                self.state.config.database.display()
+                self.state.config.database
             );
         }
         Ok(())

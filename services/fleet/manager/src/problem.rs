@@ -27,7 +27,16 @@ pub(crate) enum Failure {
 
 impl From<DbError> for Failure {
     fn from(error: DbError) -> Failure {
-        Failure::Internal(Box::new(error))
+        match error {
+            DbError::Nul => Failure::Invalid("a text has a NUL character in it".to_owned()),
+            DbError::Busy(_) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "request not served");
+                Failure::Unavailable("the manager's database is busy or away".to_owned())
+            }
+            DbError::Constraint | DbError::Open { .. } | DbError::Migrate { .. } | DbError::Sql(_) => {
+                Failure::Internal(Box::new(error))
+            }
+        }
     }
 }
 

@@ -79,15 +79,19 @@ pub struct Cluster {
 }
 
 /// What an API token may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+///
+/// In the order of what they may, so that `>=` is "at least".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Everything in every organisation, and the fleet itself. For the provider's operators.
-    Provider,
-    /// Everything in one organisation.
-    Admin,
     /// Reading in one organisation.
     Viewer,
+    /// Its clusters, node pools, kubeconfigs and join tokens; not its members and tokens.
+    Developer,
+    /// Everything in one organisation.
+    Admin,
+    /// Everything in every organisation, and the fleet itself. For the provider's operators.
+    Provider,
 }
 
 impl Role {
@@ -95,11 +99,14 @@ impl Role {
         match self {
             Role::Provider => "provider",
             Role::Admin => "admin",
+            Role::Developer => "developer",
             Role::Viewer => "viewer",
         }
     }
     pub fn parse(text: &str) -> Option<Role> {
-        [Role::Provider, Role::Admin, Role::Viewer].into_iter().find(|role| role.as_str() == text)
+        [Role::Viewer, Role::Developer, Role::Admin, Role::Provider]
+            .into_iter()
+            .find(|role| role.as_str() == text)
     }
 }
 

@@ -15,7 +15,7 @@ use base_ids::{CellId, Slug};
 use base_net::pki::{Ca, Issued, Profile, YEAR};
 use base_net::tasks::Tasks;
 use fleet_client::{Client, ClientError};
-use fleet_manager::Manager;
+use fleet_manager::{Manager, Place};
 use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Role};
 
 use crate::child::{Recipe, Running};
@@ -174,7 +174,7 @@ async fn start_manager(
     let config = fleet_manager::Config {
         listen: options.manager,
         rpc_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        database: layout.database(),
+        database: Place::Sqlite(layout.database()),
         https: identity(ca, "manager", Some(options.manager))?,
         fleet_ca_pem: ca.cert_pem().to_owned(),
         fleet: identity(ca, "manager", None)?,

@@ -1,0 +1,170 @@
+//! The REST API: its listener, and what stands before every handler.
+//!
+//! A request passes `observe`, `whole_body`, `access::admit` and then its handler. `routes` is the table
+//! of all routes and what each needs; start reading there.
+
+mod access;
+mod clusters;
+mod extract;
+mod fleet;
+mod openapi;
+mod organizations;
+pub(crate) mod routes;
+mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State as Extract};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use base_net::tasks::Tasks;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::problem::Failure;
+use crate::{ManagerError, State};
+
+/// Every request body of this API is a few fields.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// A client that has not finished its TLS handshake by then is let go.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client may take over a request's head, and stay without one between two.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connections open at the same time: people and their tools, not machines by the thousand.
+const MAX_CONNECTIONS: usize = 4096;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    code: u16,
+}
+
+/// What `/metrics` shows.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: base_telemetry::Registry,
+    requests: Family<RequestLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut registry = base_telemetry::Registry::default();
+        let requests = Family::<RequestLabels, Counter>::default();
+        registry.register("roadstead_manager_requests", "Requests to the REST API", requests.clone());
+        Metrics { registry, requests }
+    }
+}
+
+type Answer<T> = Result<T, Failure>;
+type Shared = Extract<Arc<State>>;
+
+/// Binds the REST listener and serves it until `tasks` is stopped.
+pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr, ManagerError> {
+    let address = state.config.listen;
+    let tls = base_net::tls::server(&state.config.https, None, &["h2", "http/1.1"])?;
+    let acceptor = TlsAcceptor::from(tls);
+    let listener =
+        TcpListener::bind(address).await.map_err(|cause| ManagerError::Listen { address, cause })?;
+    let bound = listener.local_addr().map_err(|cause| ManagerError::Listen { address, cause })?;
+    let app = router(state);
+    let group = tasks.clone();
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    tasks.spawn(async move {
+        loop {
+            // The slot comes first: a full manager leaves newcomers in the kernel's backlog.
+            let Ok(slot) = slots.clone().acquire_owned().await else { return };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (acceptor, app) = (acceptor.clone(), app.clone());
+            group.spawn(async move {
+                let _slot = slot;
+                // Without it, small answers would wait for the peer's delayed acknowledgement.
+                let _ = stream.set_nodelay(true);
+                let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await
+                else {
+                    return;
+                };
+                let service = TowerToHyperService::new(app);
+                let mut server = auto::Builder::new(TokioExecutor::new());
+                server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
+                server
+                    .http2()
+                    .timer(TokioTimer::new())
+                    .max_concurrent_streams(100)
+                    .max_header_list_size(64 * 1024)
+                    .keep_alive_interval(HEADERS_TIMEOUT)
+                    .keep_alive_timeout(HEADERS_TIMEOUT);
+                if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+                    tracing::debug!(error, "connection ended");
+                }
+            });
+        }
+    });
+    Ok(bound)
+}
+
+fn router(state: Arc<State>) -> Router {
+    let mut router = Router::new();
+    for route in routes::all() {
+        let admit = middleware::from_fn_with_state((state.clone(), route.need), access::admit);
+        router = router.route(route.path, route.handler.route_layer(admit));
+    }
+    router
+        .fallback(|| async { Failure::NotFound("path") })
+        .method_not_allowed_fallback(|| async { Failure::MethodNotAllowed })
+        .layer(middleware::from_fn(whole_body))
+        .layer(middleware::from_fn_with_state(state.clone(), observe))
+        .with_state(state)
+}
+
+/// Takes in the whole body before anything is decided: an answer that leaves a body unread resets the
+/// stream, and clients then show the reset instead of the answer.
+async fn whole_body(request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<axum::extract::MatchedPath>();
+    if matched.is_some_and(|path| routes::is_streamed(path.as_str())) {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
+        Err(_) => Failure::TooLarge.into_response(),
+    }
+}
+
+/// Counts and logs every request under its route, never under its path: paths carry names.
+async fn observe(state: Shared, request: Request, next: Next) -> Response {
+    // A method is any word a client likes; each would stay in memory as a series of its own.
+    let method = match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS") => known.to_owned(),
+        _ => "other".to_owned(),
+    };
+    let route = request
+        .extensions()
+        .get::<axum::extract::MatchedPath>()
+        .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let response = next.run(request).await;
+    let code = response.status().as_u16();
+    tracing::debug!(%method, %route, code, "request");
+    state.metrics.requests.get_or_create(&RequestLabels { method, route, code }).inc();
+    response
+}

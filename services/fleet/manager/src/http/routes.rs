@@ -1,0 +1,116 @@
+//! Every route of the REST API, and what a caller needs to take it: the one place where access is decided.
+//!
+//! [`all`] is the table. The router is built from it, so a route that is not here does not exist, and
+//! `admit` (in `access`) stands before every handler. The golden file `tests/authorization.txt` is made
+//! from it as well: a new route changes the file.
+//!
+//! A handler takes what was found while admitting: [`Caller`](crate::auth::Caller), [`InOrganization`] or
+//! [`InCluster`]; it never looks up an organisation or a cluster from the path itself.
+//!
+//! [`InOrganization`]: super::access::InOrganization
+//! [`InCluster`]: super::access::InCluster
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::routing::{MethodFilter, MethodRouter, any, on};
+use fleet_model::Role;
+
+use super::{clusters, fleet, organizations, tokens};
+use crate::State;
+
+/// What a caller needs. Who lacks it hears 401 when not signed in, 404 for what they may not know of,
+/// and 403 for what they may know of but not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing: anybody may.
+    Nothing,
+    /// To be signed in.
+    SignedIn,
+    /// To be the provider. To everybody else the fleet itself does not exist.
+    Provider,
+    /// To be admin of at least one organisation.
+    SomeAdmin,
+    /// At least this role in `{organization}`. A token limited to one cluster has none there.
+    Organization(Role),
+    /// The same, but the handler shows a token that is limited to one cluster what belongs to that one
+    /// ([`super::access::InOrganization::only`]).
+    Filtered(Role),
+    /// At least this role in the organisation of `{cluster}`, which is a name or an id.
+    Cluster(Role),
+}
+
+/// A row of the table.
+pub(crate) struct Route {
+    /// `None`: every method.
+    pub(crate) method: Option<Method>,
+    pub(crate) path: &'static str,
+    pub(crate) need: Need,
+    pub(super) handler: MethodRouter<Arc<State>>,
+}
+
+/// A path whose request bodies are passed on as they come, rather than taken in whole first.
+pub(super) fn is_streamed(path: &str) -> bool {
+    path.ends_with("/proxy/{*path}")
+}
+
+/// The table.
+pub(crate) fn all() -> Vec<Route> {
+    use Need::{Cluster, Filtered, Nothing, Organization, Provider, SignedIn, SomeAdmin};
+    use Role::{Developer, Viewer};
+    const ORG: &str = "/api/v1/organizations/{organization}";
+    const CLUSTERS: &str = "/api/v1/organizations/{organization}/clusters";
+    const CLUSTER: &str = "/api/v1/organizations/{organization}/clusters/{cluster}";
+    const KUBECONFIG: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/kubeconfig";
+    const JOIN_TOKENS: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens";
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    const DELETE: Method = Method::DELETE;
+    vec![
+        route(GET, "/api/v1/organizations", SignedIn, organizations::list),
+        route(POST, "/api/v1/organizations", Provider, organizations::create),
+        route(GET, ORG, Filtered(Viewer), organizations::get),
+        route(DELETE, ORG, Organization(Role::Provider), organizations::delete),
+        route(GET, CLUSTERS, Filtered(Viewer), clusters::list),
+        route(POST, CLUSTERS, Organization(Developer), clusters::create),
+        route(GET, CLUSTER, Cluster(Viewer), clusters::get),
+        route(DELETE, CLUSTER, Cluster(Developer), clusters::delete),
+        route(POST, KUBECONFIG, Cluster(Developer), clusters::create_kubeconfig),
+        route(POST, JOIN_TOKENS, Cluster(Developer), clusters::create_join_token),
+        route(GET, "/api/v1/tokens", SomeAdmin, tokens::list),
+        route(POST, "/api/v1/tokens", SomeAdmin, tokens::create),
+        route(DELETE, "/api/v1/tokens/{token}", SomeAdmin, tokens::delete),
+        route(GET, "/api/v1/cells", Provider, fleet::cells),
+        route(GET, "/openapi.json", Nothing, fleet::openapi),
+        route(GET, "/healthz", Nothing, fleet::healthy),
+        route(GET, "/readyz", Nothing, fleet::ready),
+        route(GET, "/metrics", Provider, fleet::metrics),
+    ]
+}
+
+fn route<H, T>(method: Method, path: &'static str, need: Need, handler: H) -> Route
+where
+    H: Handler<T, Arc<State>>,
+    T: 'static,
+{
+    // A GET answers HEAD too, as axum's own `get` does.
+    let filter = match method {
+        Method::GET => MethodFilter::GET.or(MethodFilter::HEAD),
+        Method::POST => MethodFilter::POST,
+        Method::PUT => MethodFilter::PUT,
+        Method::PATCH => MethodFilter::PATCH,
+        _ => MethodFilter::DELETE,
+    };
+    Route { method: Some(method), path, need, handler: on(filter, handler) }
+}
+
+/// Every method of a path.
+#[allow(dead_code, reason = "the proxy's")]
+fn route_any<H, T>(path: &'static str, need: Need, handler: H) -> Route
+where
+    H: Handler<T, Arc<State>>,
+    T: 'static,
+{
+    Route { method: None, path, need, handler: any(handler) }
+}
