@@ -9,8 +9,8 @@ use base_net::tasks::Tasks;
 use fleet_rpc::cell_server::{Cell, CellServer};
 use fleet_rpc::{
     AssignClusterRequest, AssignClusterResponse, ClusterReport, CreateJoinTokenRequest,
-    CreateJoinTokenResponse, IssueCredentialRequest, IssueCredentialResponse, RemoveClusterRequest,
-    RemoveClusterResponse, ReportRequest, ReportResponse,
+    CreateJoinTokenResponse, DrainClusterRequest, DrainClusterResponse, IssueCredentialRequest,
+    IssueCredentialResponse, RemoveClusterRequest, RemoveClusterResponse, ReportRequest, ReportResponse,
 };
 use rand::Rng;
 use serde_json::json;
@@ -166,6 +166,18 @@ impl Cell for Orders {
         }))
     }
 
+    async fn drain_cluster(
+        &self,
+        request: Request<DrainClusterRequest>,
+    ) -> Result<Response<DrainClusterResponse>, Status> {
+        let hosted = self.hosted(&request.into_inner().cluster_id)?;
+        if hosted.group().leadership().borrow().is_none() {
+            return Err(Status::failed_precondition("another replica leads this cluster"));
+        }
+        // Nothing is made at providers yet, so nothing is left there.
+        Ok(Response::new(DrainClusterResponse::default()))
+    }
+
     async fn report(&self, _: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
         let clusters = self.0.clusters.read();
         let reports = clusters.iter().map(|(id, hosted)| {
@@ -176,9 +188,10 @@ impl Cell for Orders {
                 revision: hosted.group().space().revision().0,
                 store_bytes: usage.bytes,
                 store_keys: usage.keys,
+                ..ClusterReport::default()
             }
         });
-        Ok(Response::new(ReportResponse { clusters: reports.collect() }))
+        Ok(Response::new(ReportResponse { clusters: reports.collect(), ..ReportResponse::default() }))
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) async fn drive(state: &State, cluster: &Cluster) -> Result<(), DriveE
                 kubernetes_version: cluster.kubernetes_version.clone(),
                 server_name: cluster.server_name.clone(),
                 gateway_addresses: state.config.gateway_addresses.iter().map(ToString::to_string).collect(),
+                ..Assignment::default()
             };
             client
                 .assign_cluster(AssignClusterRequest { assignment: Some(assignment) })
