@@ -51,6 +51,8 @@ pub(crate) async fn create_token(
         description: request.description.clone(),
         role: request.role,
         organization: request.organization.clone(),
+        cluster: None,
+        created_by: None,
         created_at: now,
         expires_at: request.expires_in_seconds.map(|seconds| in_seconds(now, seconds)),
     };

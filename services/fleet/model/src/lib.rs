@@ -5,7 +5,13 @@
 //!
 //! Not here: SQL, HTTP, gRPC.
 
+pub mod identity;
 pub mod placement;
+
+pub use identity::{
+    AcceptInvitation, ChangePassword, CreateMember, CreateSession, Email, Hidden, Identity, Member,
+    Membership, Session, UpdateMember, User,
+};
 
 use base_ids::{CellId, OrgId, Slug, TenantId};
 use jiff::Timestamp;
@@ -119,6 +125,14 @@ pub struct ApiToken {
     /// `None` for the provider's own.
     #[schema(value_type = Option<String>)]
     pub organization: Option<Slug>,
+    /// The one cluster that it is limited to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = "uuid")]
+    pub cluster: Option<TenantId>,
+    /// Who made it, or made the token that made it: it never may more than they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub created_by: Option<Email>,
     #[schema(value_type = String, format = "date-time")]
     pub created_at: Timestamp,
     #[schema(value_type = Option<String>, format = "date-time")]
@@ -151,6 +165,9 @@ pub struct CreateToken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub organization: Option<Slug>,
+    /// Name or id of the one cluster that it is limited to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// Seconds until it expires; `None` never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<u32>,

@@ -64,7 +64,8 @@ pub async fn token(connection: &Connection, command: Token) -> Result<()> {
     let client = connect(connection)?;
     match command {
         Token::Create { description, role, org, expires_in_seconds } => {
-            let request = CreateToken { description, role, organization: org, expires_in_seconds };
+            let request =
+                CreateToken { description, role, organization: org, cluster: None, expires_in_seconds };
             println!("{}", client.create_token(&request).await?.secret);
             Ok(())
         }

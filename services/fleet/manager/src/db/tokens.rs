@@ -32,6 +32,8 @@ impl Read for TokenRow {
                 description: row.text("description")?,
                 role: Role::parse(&role).ok_or_else(|| undecodable("role", role))?,
                 organization: row.maybe_parsed("organization")?,
+                cluster: None,
+                created_by: None,
                 created_at: row.time("created_ms")?,
                 expires_at: row.maybe_time("expires_ms")?,
             },

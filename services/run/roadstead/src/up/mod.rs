@@ -281,6 +281,7 @@ async fn admin(layout: &Layout, ca: &Ca, manager: &Manager) -> Result<Client> {
                 description: "made by `roadstead up`".to_owned(),
                 role: Role::Provider,
                 organization: None,
+                cluster: None,
                 expires_in_seconds: None,
             };
             let secret = manager.create_token(&request).await?.secret;
