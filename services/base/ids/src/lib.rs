@@ -88,6 +88,11 @@ uuid_id!(
     UserId,
     "user"
 );
+uuid_id!(
+    /// A set of like machines of one cluster.
+    NodePoolId,
+    "node pool"
+);
 
 impl TenantId {
     /// The first DNS label of the cluster's address, which is also its TLS server name's first label.

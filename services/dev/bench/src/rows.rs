@@ -29,7 +29,7 @@ pub async fn clusters(fleet: &Fleet, count: usize) -> Result<Vec<Row>> {
     for number in 0..count {
         let name: Slug = format!("c{number}").parse()?;
         let started = Instant::now();
-        manager.create_cluster(&org, &CreateCluster { name: name.clone(), kubernetes_version: None }).await?;
+        manager.create_cluster(&org, &CreateCluster::named(name.clone())).await?;
         let config = Kubeconfig::parse(&manager.kubeconfig(&org, &name).await?.kubeconfig)?;
         let api = ApiClient::new(&config)?;
         let body = json!({"metadata": {"name": "first"}, "data": {"a": "b"}});

@@ -22,6 +22,9 @@ pub struct Assignment {
     pub server_name: String,
     /// `ip:port` of the gateway; the first one goes into cluster-info.
     pub gateway_addresses: Vec<std::net::SocketAddr>,
+    /// Goes up with every change that the manager makes.
+    #[serde(default)]
+    pub generation: i64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +119,7 @@ mod tests {
             kubernetes_version: "v1.36.0".to_owned(),
             server_name: "c1.roadstead.local".to_owned(),
             gateway_addresses: vec!["127.0.0.1:6443".parse().unwrap()],
+            generation: 1,
         }
     }
 

@@ -14,6 +14,7 @@ use tenant_auth::ClusterPki;
 use tenant_controllers::Controllers;
 use tenant_registry::bootstrap;
 use tenant_scheduler::Scheduler;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::Shared;
@@ -40,7 +41,9 @@ pub enum HostError {
 
 /// A cluster that is being served.
 pub(crate) struct Hosted {
-    assignment: Assignment,
+    /// What the manager wants now; whoever acts on it subscribes.
+    assignment: watch::Sender<Assignment>,
+    id: TenantId,
     group: Group,
     plane: Arc<ControlPlane>,
     tunnels: base_tunnel::Registry,
@@ -86,13 +89,22 @@ impl Hosted {
         })?;
         // Set once, right here; nobody else has the cell to set it.
         let _ = late_plane.set(Arc::downgrade(&plane));
-        let hosted = Arc::new(Hosted { assignment, group, plane, tunnels, tasks });
+        let assignment = watch::Sender::new(assignment);
+        let hosted = Arc::new(Hosted { assignment, id, group, plane, tunnels, tasks });
         hosted.tasks.spawn(lead(hosted.clone(), cell.id.to_string(), cell.clock.clone()));
         Ok(hosted)
     }
 
     pub(crate) fn id(&self) -> TenantId {
-        self.assignment.cluster
+        self.id
+    }
+    /// As the manager last said.
+    pub(crate) fn assignment(&self) -> Assignment {
+        self.assignment.borrow().clone()
+    }
+    /// Tells whoever acts on it.
+    pub(crate) fn reassign(&self, assignment: Assignment) {
+        self.assignment.send_replace(assignment);
     }
     pub(crate) fn group(&self) -> &Group {
         &self.group
@@ -113,12 +125,13 @@ impl Hosted {
     /// Kubeconfig without credentials, for `kube-public/cluster-info`.
     fn cluster_info(&self) -> Option<String> {
         use base64::Engine;
-        let server = self.assignment.gateway_addresses.first()?;
+        let assignment = self.assignment();
+        let server = assignment.gateway_addresses.first()?;
         let ca = base64::engine::general_purpose::STANDARD.encode(self.plane.pki().ca_pem());
         Some(format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: https://{server}\n    \
              tls-server-name: {}\n    certificate-authority-data: {ca}\n",
-            self.assignment.server_name
+            assignment.server_name
         ))
     }
 }
@@ -160,7 +173,7 @@ fn start_loops(
         cluster_info: hosted.cluster_info(),
         signer: Some(Arc::new(ClusterSigner {
             ca: hosted.plane.pki().ca().clone(),
-            server_name: hosted.assignment.server_name.clone(),
+            server_name: hosted.assignment().server_name,
         })),
         ..tenant_controllers::Config::new(holder, hosted.plane.pki().ca_pem())
     };

@@ -10,6 +10,7 @@
 mod accept;
 mod assignments;
 mod hosted;
+mod join_tokens;
 mod rpc;
 mod signer;
 mod tunnels;
@@ -190,12 +191,18 @@ impl Shared {
             .await;
     }
 
-    /// Serves the cluster, creating it if this cell never had it. May be repeated.
+    /// Serves the cluster, creating it if this cell never had it; a newer assignment replaces the one that it
+    /// has. May be repeated.
     pub(crate) async fn assign(&self, assignment: Assignment) -> Result<Arc<Hosted>, HostError> {
         let id = assignment.cluster;
         let order = self.order(id);
         let _order = order.lock().await;
         if let Some(hosted) = self.cluster(id) {
+            // An order that was overtaken on its way is not obeyed any more.
+            if assignment.generation > hosted.assignment().generation {
+                self.assignments.put(&assignment)?;
+                hosted.reassign(assignment);
+            }
             return Ok(hosted);
         }
         // Written down first: a group without an assignment would never be found again.

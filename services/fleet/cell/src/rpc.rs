@@ -1,20 +1,18 @@
 //! Orders from the manager.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_machinery::{Document, Gvr};
 use base_ids::TenantId;
 use base_net::tasks::Tasks;
 use fleet_rpc::cell_server::{Cell, CellServer};
 use fleet_rpc::{
     AssignClusterRequest, AssignClusterResponse, ClusterReport, CreateJoinTokenRequest,
-    CreateJoinTokenResponse, DrainClusterRequest, DrainClusterResponse, IssueCredentialRequest,
-    IssueCredentialResponse, RemoveClusterRequest, RemoveClusterResponse, ReportRequest, ReportResponse,
+    CreateJoinTokenResponse, DeleteJoinTokenRequest, DeleteJoinTokenResponse, DrainClusterRequest, DrainClusterResponse, IssueCredentialRequest,
+    IssueCredentialResponse, IssueTokenRequest, IssueTokenResponse, ListJoinTokensRequest,
+    ListJoinTokensResponse, RemoveClusterRequest, RemoveClusterResponse, ReportRequest, ReportResponse,
 };
-use rand::Rng;
-use serde_json::json;
-use tenant_client::{CreateOptions, UserInfo};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
@@ -22,6 +20,7 @@ use tonic::{Request, Response, Status};
 use x509_parser::prelude::FromDer;
 
 use crate::hosted::Hosted;
+use crate::join_tokens;
 use crate::{Assignment, CellError, Config, HostError, Shared};
 
 /// The common name that the fleet's CA gives to managers and to nobody else.
@@ -125,44 +124,45 @@ impl Cell for Orders {
     ) -> Result<Response<CreateJoinTokenResponse>, Status> {
         let request = request.into_inner();
         let hosted = self.hosted(&request.cluster_id)?;
-        let (id, secret) = (random_token(6), random_token(16));
-        let expires = self.0.clock.now() + Duration::from_secs(request.lifetime_seconds);
-        // A bootstrap token is a Secret, as kubeadm makes it:
-        // https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/
-        let document = Document::from_value(json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
-            "type": "bootstrap.kubernetes.io/token",
-            "stringData": {
-                "token-id": id,
-                "token-secret": secret,
-                "expiration": base_clock::rfc3339(expires),
-                "usage-bootstrap-authentication": "true",
-                "usage-bootstrap-signing": "true",
-                "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
-                "description": "made by the manager for a node to join",
-            },
-        }))
-        .unwrap_or_default();
-        let manager = UserInfo {
-            name: "roadstead:manager".to_owned(),
-            groups: vec![UserInfo::MASTERS.to_owned(), UserInfo::AUTHENTICATED.to_owned()],
-            ..UserInfo::default()
-        };
-        let options = CreateOptions { namespace: Some("kube-system".to_owned()), ..CreateOptions::default() };
-        hosted
-            .plane()
-            .client(manager, None)
-            .create(&Gvr::core("secrets"), document, options)
-            .await
-            .map_err(|status| Status::unavailable(status.message))?;
-        let ca_pem = hosted.plane().pki().ca_pem().to_owned();
-        Ok(Response::new(CreateJoinTokenResponse {
-            token: format!("{id}.{secret}"),
-            ca_cert_hash: base_net::pki::public_key_hash(&ca_pem)
-                .map_err(|error| Status::internal(error.to_string()))?,
-            ca_pem,
+        let lifetime = Duration::from_secs(request.lifetime_seconds);
+        let made = join_tokens::create(&hosted, self.0.clock.now(), lifetime, &request.description).await?;
+        Ok(Response::new(made))
+    }
+
+    async fn list_join_tokens(
+        &self,
+        request: Request<ListJoinTokensRequest>,
+    ) -> Result<Response<ListJoinTokensResponse>, Status> {
+        let hosted = self.hosted(&request.into_inner().cluster_id)?;
+        Ok(Response::new(ListJoinTokensResponse { tokens: join_tokens::list(&hosted).await? }))
+    }
+
+    async fn delete_join_token(
+        &self,
+        request: Request<DeleteJoinTokenRequest>,
+    ) -> Result<Response<DeleteJoinTokenResponse>, Status> {
+        let request = request.into_inner();
+        let hosted = self.hosted(&request.cluster_id)?;
+        let found = join_tokens::delete(&hosted, &request.id).await?;
+        Ok(Response::new(DeleteJoinTokenResponse { found }))
+    }
+
+    async fn issue_token(
+        &self,
+        request: Request<IssueTokenRequest>,
+    ) -> Result<Response<IssueTokenResponse>, Status> {
+        let request = request.into_inner();
+        let hosted = self.hosted(&request.cluster_id)?;
+        let pki = hosted.plane().pki();
+        let seconds = i64::try_from(request.lifetime_seconds).unwrap_or(i64::MAX);
+        let now = self.0.clock.now();
+        let (token, ends) =
+            tenant_auth::issue_person_token(pki.issuer(), &request.user, &request.groups, now, seconds)
+                .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok(Response::new(IssueTokenResponse {
+            token,
+            ca_pem: pki.ca_pem().to_owned(),
+            expires_at_seconds: ends.as_second(),
         }))
     }
 
@@ -178,9 +178,11 @@ impl Cell for Orders {
         Ok(Response::new(DrainClusterResponse::default()))
     }
 
-    async fn report(&self, _: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
+    async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
+        let only: HashSet<String> = request.into_inner().cluster_ids.into_iter().collect();
         let clusters = self.0.clusters.read();
-        let reports = clusters.iter().map(|(id, hosted)| {
+        let asked = clusters.iter().filter(|(id, _)| only.is_empty() || only.contains(&id.to_string()));
+        let reports = asked.map(|(id, hosted)| {
             let usage = hosted.group().space().usage();
             ClusterReport {
                 cluster_id: id.to_string(),
@@ -188,6 +190,7 @@ impl Cell for Orders {
                 revision: hosted.group().space().revision().0,
                 store_bytes: usage.bytes,
                 store_keys: usage.keys,
+                generation: hosted.assignment().generation,
                 ..ClusterReport::default()
             }
         });
@@ -208,6 +211,7 @@ fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
             .iter()
             .map(|address| address.parse().map_err(|error| invalid(&error)))
             .collect::<Result<_, _>>()?,
+        generation: given.generation,
     })
 }
 
@@ -220,12 +224,4 @@ fn refuse(error: HostError) -> Status {
     // The manager's operators read this far from the cell's log: the whole chain, down to the bottom.
     let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     Status::unavailable(causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
-}
-
-/// Lower-case letters and digits, as bootstrap tokens want them.
-fn random_token(length: usize) -> String {
-    const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    // The thread's generator is a CSPRNG seeded by the operating system.
-    let mut random = rand::rng();
-    (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
 }

@@ -1,17 +1,32 @@
-//! The manager's REST API from the outside: what CLI and tests use.
+//! The manager's REST API from the outside: what CLI, terraform and tests use.
+//!
+//! Start at [`Client`]. Every POST carries an `Idempotency-Key`, so a request whose answer was lost on the
+//! way is sent again and changes nothing twice. Waiting for operations is in [`Client::finished`], the
+//! stream of changes in [`events`].
 //!
 //! Not here: reaching a cluster itself; that is what its kubeconfig is for.
 
+pub mod events;
+mod lifecycle;
+mod wait;
+
 use std::time::Duration;
 
-use base_ids::Slug;
+use base_ids::{OperationId, Slug};
 use fleet_model::{
-    ApiToken, CellInfo, Cluster, CreateCluster, CreateOrganization, CreateToken, CreatedToken, JoinToken,
-    Kubeconfig, Organization, Page, Problem,
+    ApiToken, CellInfo, CreateOrganization, CreateToken, CreatedToken, Operation, Organization, Page, Problem,
 };
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// The longest that a request may take; the manager answers within 10 s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Tries of one request whose answer got lost or that is still running, and the pause between two.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -32,6 +47,28 @@ pub enum ClientError {
     },
     #[error("the CA certificate is not usable")]
     Ca(#[source] reqwest::Error),
+    /// The change was accepted and ended otherwise than well.
+    #[error("{} of {} {}: {}", .0.kind.as_str(), .0.target, .0.state.as_str(), .0.message)]
+    Ended(Operation),
+    /// It goes on; only the waiting ended.
+    #[error("{} of {} is still running after {waited_ms} ms ({}%: {})", .operation.kind.as_str(), .operation.target, .operation.progress, .operation.message)]
+    StillRunning { operation: Operation, waited_ms: u128 },
+    #[error("{given:?} is no idempotency key: 1 to 128 printable ASCII characters")]
+    Key { given: String },
+}
+
+impl ClientError {
+    /// The status of the manager's answer, if it was one.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            ClientError::Problem(problem) => Some(problem.status),
+            _ => None,
+        }
+    }
+    /// It is not there, or not for this caller.
+    pub fn is_not_found(&self) -> bool {
+        self.status() == Some(404)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -39,23 +76,38 @@ pub struct Client {
     http: reqwest::Client,
     server: String,
     token: String,
+    /// For the next POST; a fresh one each time when `None`.
+    key: Option<String>,
 }
 
 impl Client {
-    /// `server` is `https://host:port`; `ca_pem` is the only CA that is trusted.
+    /// `server` is `https://host:port`; `ca_pem` is the only CA that is trusted. `token` is an API token or
+    /// a session's secret; empty for what needs neither.
     pub fn new(server: &str, ca_pem: &str, token: &str) -> Result<Client, ClientError> {
         let ca = reqwest::Certificate::from_pem(ca_pem.as_bytes()).map_err(ClientError::Ca)?;
         let http = reqwest::Client::builder()
             .tls_certs_only([ca])
-            .timeout(Duration::from_secs(30))
+            .connect_timeout(CONNECT_TIMEOUT)
             .build()
             .map_err(ClientError::Ca)?;
-        Ok(Client { http, server: server.trim_end_matches('/').to_owned(), token: token.trim().to_owned() })
+        let (server, token) = (server.trim_end_matches('/').to_owned(), token.trim().to_owned());
+        Ok(Client { http, server, token, key: None })
+    }
+
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The same client with an `Idempotency-Key` of the caller's, which outlives the caller: a program that
+    /// was killed sends the same request with the same key again and is given the first answer. For one
+    /// request; another body under the same key is refused (422).
+    pub fn with_key(&self, key: &str) -> Result<Client, ClientError> {
+        check_key(key)?;
+        Ok(Client { key: Some(key.to_owned()), ..self.clone() })
     }
 
     pub async fn create_organization(&self, name: &Slug) -> Result<Organization, ClientError> {
-        self.send(Method::POST, "/api/v1/organizations", Some(&CreateOrganization { name: name.clone() }))
-            .await
+        self.post("/api/v1/organizations", Some(&CreateOrganization { name: name.clone() })).await
     }
     pub async fn organizations(&self) -> Result<Vec<Organization>, ClientError> {
         self.all_pages("/api/v1/organizations").await
@@ -67,35 +119,14 @@ impl Client {
         self.delete(&format!("/api/v1/organizations/{name}")).await
     }
 
-    pub async fn create_cluster(&self, org: &Slug, request: &CreateCluster) -> Result<Cluster, ClientError> {
-        self.send(Method::POST, &format!("/api/v1/organizations/{org}/clusters"), Some(request)).await
-    }
-    pub async fn clusters(&self, org: &Slug) -> Result<Vec<Cluster>, ClientError> {
-        self.all_pages(&format!("/api/v1/organizations/{org}/clusters")).await
-    }
-    pub async fn cluster(&self, org: &Slug, name: &Slug) -> Result<Cluster, ClientError> {
-        self.get(&format!("/api/v1/organizations/{org}/clusters/{name}")).await
-    }
-    pub async fn delete_cluster(&self, org: &Slug, name: &Slug) -> Result<(), ClientError> {
-        self.delete(&format!("/api/v1/organizations/{org}/clusters/{name}")).await
-    }
-    pub async fn kubeconfig(&self, org: &Slug, name: &Slug) -> Result<Kubeconfig, ClientError> {
-        let path = format!("/api/v1/organizations/{org}/clusters/{name}/kubeconfig");
-        self.send(Method::POST, &path, None::<&()>).await
-    }
-    pub async fn join_token(&self, org: &Slug, name: &Slug) -> Result<JoinToken, ClientError> {
-        let path = format!("/api/v1/organizations/{org}/clusters/{name}/join-tokens");
-        self.send(Method::POST, &path, None::<&()>).await
-    }
-
     pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ClientError> {
-        self.send(Method::POST, "/api/v1/tokens", Some(request)).await
+        self.post("/api/v1/tokens", Some(request)).await
     }
     pub async fn tokens(&self) -> Result<Vec<ApiToken>, ClientError> {
         self.all_pages("/api/v1/tokens").await
     }
     pub async fn delete_token(&self, id: &str) -> Result<(), ClientError> {
-        self.delete(&format!("/api/v1/tokens/{id}")).await
+        self.delete(&format!("/api/v1/tokens/{}", segment(id))).await
     }
     pub async fn cells(&self) -> Result<Vec<CellInfo>, ClientError> {
         self.all_pages("/api/v1/cells").await
@@ -104,8 +135,9 @@ impl Client {
     async fn all_pages<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
         let mut page: Page<T> = self.get(path).await?;
         let mut items = std::mem::take(&mut page.items);
+        let separator = if path.contains('?') { '&' } else { '?' };
         while let Some(next) = page.next.take() {
-            page = self.get(&format!("{path}?continue={next}")).await?;
+            page = self.get(&format!("{path}{separator}continue={}", segment(&next))).await?;
             items.append(&mut page.items);
         }
         Ok(items)
@@ -113,6 +145,18 @@ impl Client {
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.send(Method::GET, path, None::<&()>).await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        self.send(Method::POST, path, body).await
+    }
+
+    async fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+        self.send(Method::PATCH, path, Some(body)).await
     }
 
     async fn delete(&self, path: &str) -> Result<(), ClientError> {
@@ -126,30 +170,97 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
         let response = self.request(method, path, body).await?;
+        self.json(response).await
+    }
+
+    async fn json<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, ClientError> {
         response.json().await.map_err(|cause| ClientError::Answer { server: self.server.clone(), cause })
     }
 
+    /// Sends it, again if the connection broke: everything but POST may be repeated by nature, and POST by
+    /// its key. A manager that is not there at all is reported at once.
     async fn request(
         &self,
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<reqwest::Response, ClientError> {
-        let mut request =
-            self.http.request(method, format!("{}{path}", self.server)).bearer_auth(&self.token);
-        if let Some(body) = body {
-            request = request.json(body);
+        let key = (method == Method::POST)
+            .then(|| self.key.clone().unwrap_or_else(|| OperationId::generate().to_string()));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut request =
+                self.http.request(method.clone(), format!("{}{path}", self.server)).timeout(REQUEST_TIMEOUT);
+            if !self.token.is_empty() {
+                request = request.bearer_auth(&self.token);
+            }
+            if let Some(key) = &key {
+                request = request.header("Idempotency-Key", key);
+            }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            match request.send().await {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                // The first try of the same request is still being carried out.
+                Ok(response)
+                    if tries < TRIES
+                        && key.is_some()
+                        && response.status() == StatusCode::CONFLICT
+                        && response.headers().contains_key("retry-after") => {}
+                Ok(response) => return Err(self.problem(response).await),
+                Err(cause) if tries < TRIES && !cause.is_connect() && !cause.is_timeout() => {}
+                Err(cause) => return Err(ClientError::Unreachable { server: self.server.clone(), cause }),
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        let response = request
-            .send()
-            .await
-            .map_err(|cause| ClientError::Unreachable { server: self.server.clone(), cause })?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
+    }
+
+    async fn problem(&self, response: reqwest::Response) -> ClientError {
         match response.json::<Problem>().await {
-            Ok(problem) => Err(ClientError::Problem(problem)),
-            Err(cause) => Err(ClientError::Answer { server: self.server.clone(), cause }),
+            Ok(problem) => ClientError::Problem(problem),
+            Err(cause) => ClientError::Answer { server: self.server.clone(), cause },
+        }
+    }
+}
+
+fn check_key(key: &str) -> Result<(), ClientError> {
+    if key.is_empty() || key.len() > 128 || !key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Err(ClientError::Key { given: key.to_owned() });
+    }
+    Ok(())
+}
+
+/// Percent-encodes what is not parsed into a type of ours, so that it stays one segment or value.
+fn segment(text: &str) -> String {
+    use std::fmt::Write;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_stays_one_segment() {
+        for (given, wanted) in [("a1_-~", "a1_-~"), ("../x?y", "%2E%2E%2Fx%3Fy"), ("ä", "%C3%A4")] {
+            assert_eq!(segment(given), wanted);
+        }
+    }
+
+    #[test]
+    fn keys_are_printable() {
+        for (key, fine) in [("tf-1", true), ("", false), ("a\nb", false), (&*"k".repeat(129), false)] {
+            assert_eq!(check_key(key).is_ok(), fine, "{key:?}");
         }
     }
 }

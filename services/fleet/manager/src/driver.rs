@@ -60,7 +60,7 @@ pub(crate) async fn run(state: Arc<State>) {
 
 /// One step: asks the cell for what the row says and moves the row on. May be repeated at will.
 pub(crate) async fn drive(state: &State, cluster: &Cluster) -> Result<(), DriveError> {
-    let cell = state.db.cell(cluster.cell).await?.ok_or(DriveError::NoCell)?;
+    let cell = cell_row(state, cluster).await?.ok_or(DriveError::NoCell)?;
     let mut client = state.cells.client(&cell)?;
     match cluster.state {
         ClusterState::Ready => {}
@@ -91,4 +91,12 @@ pub(crate) async fn drive(state: &State, cluster: &Cluster) -> Result<(), DriveE
     }
     routing::publish(state).await?;
     Ok(())
+}
+
+/// The cell that hosts the cluster.
+pub(crate) async fn cell_row(state: &State, cluster: &Cluster) -> Result<Option<crate::db::CellRow>, DbError> {
+    match cluster.cells.first() {
+        Some(id) => state.db.cell(*id).await,
+        None => Ok(None),
+    }
 }

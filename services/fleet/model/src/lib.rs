@@ -5,8 +5,24 @@
 //!
 //! Not here: SQL, HTTP, gRPC.
 
+mod cluster;
 pub mod identity;
+pub mod labels;
+mod operation;
 pub mod placement;
+mod pool;
+mod reference;
+
+pub use cluster::{
+    Cluster, ClusterState, CreateCluster, CreateJoinToken, JoinToken, JoinTokenInfo, Kubeconfig, Receipt,
+    ReceiptResource, UpdateCluster, Version,
+};
+pub use operation::{Event, Gone, Operation, OperationKind, OperationState};
+pub use pool::{
+    CreateNodePool, MAX_POOL_SIZE, Machine, MachineState, MachineType, NodePool, NodePoolState, Taint,
+    TaintEffect, UpdateNodePool, check_taints,
+};
+pub use reference::{ClusterRef, NodePoolRef, looks_like_id};
 
 pub use identity::{
     AcceptInvitation, ChangePassword, CreateMember, CreateSession, Email, Hidden, Identity, Member,
@@ -36,50 +52,6 @@ pub struct Organization {
     pub id: OrgId,
     #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
     pub name: Slug,
-    #[schema(value_type = String, format = "date-time")]
-    pub created_at: Timestamp,
-}
-
-/// Where a cluster is in its life. Moves are made by the manager's reconciler alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ClusterState {
-    /// Accepted; its cell may not have it yet.
-    Creating,
-    Ready,
-    /// Being removed from its cell; the name is free again when it is gone.
-    Deleting,
-}
-
-impl ClusterState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ClusterState::Creating => "creating",
-            ClusterState::Ready => "ready",
-            ClusterState::Deleting => "deleting",
-        }
-    }
-    pub fn parse(text: &str) -> Option<ClusterState> {
-        [ClusterState::Creating, ClusterState::Ready, ClusterState::Deleting]
-            .into_iter()
-            .find(|state| state.as_str() == text)
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Cluster {
-    #[schema(value_type = String, format = "uuid")]
-    pub id: TenantId,
-    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
-    pub organization: Slug,
-    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
-    pub name: Slug,
-    pub state: ClusterState,
-    pub kubernetes_version: String,
-    #[schema(value_type = String, format = "uuid")]
-    pub cell: CellId,
-    /// TLS server name through the gateway.
-    pub server_name: String,
     #[schema(value_type = String, format = "date-time")]
     pub created_at: Timestamp,
 }
@@ -150,15 +122,6 @@ pub struct CreateOrganization {
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CreateCluster {
-    #[schema(value_type = String, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
-    pub name: Slug,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubernetes_version: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct CreateToken {
     pub description: String,
     pub role: Role,
@@ -187,24 +150,6 @@ pub struct Page<T> {
     /// Give it back as `?continue=` for the next page.
     #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct Kubeconfig {
-    /// YAML, ready for `KUBECONFIG`.
-    pub kubeconfig: String,
-}
-
-/// What a machine needs to join.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct JoinToken {
-    pub token: String,
-    pub ca_cert_hash: String,
-    /// `https://ip:port` of the gateway.
-    pub server: String,
-    pub tls_server_name: String,
-    /// The whole command, ready to paste.
-    pub command: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

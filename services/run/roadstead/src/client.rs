@@ -13,7 +13,7 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
     let client = connect(connection)?;
     match command {
         Cluster::Create { name, of, shown } => {
-            let request = CreateCluster { name, kubernetes_version: None };
+            let request = CreateCluster::named(name);
             let made = client.create_cluster(&of.org, &request).await?;
             print(shown.output, std::slice::from_ref(&made), true, &CLUSTER_COLUMNS, cluster_row)
         }

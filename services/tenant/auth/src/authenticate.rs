@@ -25,6 +25,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authority::require;
 use crate::bootstrap_token;
+use crate::person_token;
 use crate::pki::{ClusterPki, PkiEntryError};
 use crate::stored;
 use crate::token::{Claims, ISSUER, Reference, TokenError, TokenKeys};
@@ -152,6 +153,13 @@ impl Authenticator {
                 bootstrap_token::authenticate(&self.space, token, now).ok_or(TokenError::Foreign)?;
             user.groups.push(UserInfo::AUTHENTICATED.to_owned());
             return Ok((user, own.to_vec()));
+        }
+        // People's tokens speak to the API server alone, too.
+        if wanted.contains(&own[0]) {
+            match person_token::authenticate(&self.keys, token, now) {
+                Err(TokenError::Foreign) => {}
+                decided => return decided.map(|user| (user, own.to_vec())),
+            }
         }
         let claims = self.verified(token, now)?;
         let shared = claims.check(now, wanted)?;

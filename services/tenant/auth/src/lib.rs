@@ -2,7 +2,7 @@
 //!
 //! [`Authenticator`] turns a certificate, a bearer token or nothing into a `UserInfo`; [`Authority`]
 //! answers whether that user may do a thing (the masters' bypass, then the node authorizer, then
-//! [`Rbac`]). [`ClusterPki`] holds the keys of one cluster, [`TokenIssuer`] signs service-account tokens,
+//! [`Rbac`]). [`ClusterPki`] holds the keys of one cluster, [`TokenIssuer`] signs service-account tokens, [`issue_person_token`] those of signed-in people,
 //! [`policy::default_objects`] is what RBAC starts with, and [`review`] answers the review APIs
 //! (SubjectAccessReview and its kin), and [`NoEscalation`] goes into the admission chain. Start at [`Authenticator::authenticate`] and [`Rbac`].
 //!
@@ -16,6 +16,7 @@ mod authenticate;
 mod authority;
 mod bootstrap_token;
 mod node;
+mod person_token;
 mod pki;
 pub mod policy;
 mod rbac;
@@ -27,6 +28,7 @@ mod token_request;
 pub use authenticate::{Authenticator, Credentials, Identity, Refusal};
 pub use authority::{Authority, forbidden};
 pub use node::NodeAuthorizer;
+pub use person_token::{LONGEST_PERSON_TOKEN_SECONDS, issue_person_token};
 pub use pki::{ClusterPki, PkiEntryError, is_api_server_name, kubeconfig};
 pub use rbac::{Grant, NoEscalation, Rbac, Rule, covers};
 pub use token::{BoundTo, Claims, ISSUER, KubernetesClaims, Reference, TokenError, TokenIssuer, TokenKeys};

@@ -29,7 +29,7 @@ const JWKS_PATH: &str = "/openid/v1/jwks";
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// Clocks of issuer and verifier may differ by this much.
-const LEEWAY_SECONDS: i64 = 60;
+pub(crate) const LEEWAY_SECONDS: i64 = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
@@ -93,6 +93,10 @@ impl TokenIssuer {
     }
 
     pub fn sign(&self, claims: &Claims) -> Result<String, TokenError> {
+        self.sign_claims(claims)
+    }
+
+    pub(crate) fn sign_claims(&self, claims: &impl Serialize) -> Result<String, TokenError> {
         let header = json!({"alg": "ES256", "kid": self.keys.key_id});
         let payload = serde_json::to_vec(claims).map_err(|_| TokenError::Sign)?;
         let mut token = URL_SAFE_NO_PAD.encode(header.to_string());
@@ -151,6 +155,13 @@ impl TokenKeys {
     /// Whose it is and what it says, if the signature holds. Time and audience are checked by
     /// [`Claims::check`].
     pub fn verify(&self, token: &str) -> Result<Claims, TokenError> {
+        let payload = self.signed(token, ISSUER)?;
+        serde_json::from_slice(&payload)
+            .map_err(|_| TokenError::Invalid("service account token has unreadable claims".to_owned()))
+    }
+
+    /// The payload of a token that `issuer` signed with this key.
+    pub(crate) fn signed(&self, token: &str, issuer: &str) -> Result<Vec<u8>, TokenError> {
         #[derive(Deserialize)]
         struct Header {
             alg: String,
@@ -170,7 +181,7 @@ impl TokenKeys {
         let payload = decode(payload)?;
         // The issuer is read unverified, only to tell a stranger's token from a bad one of ours.
         let Issuer { iss } = serde_json::from_slice(&payload).map_err(|_| TokenError::Foreign)?;
-        if iss != ISSUER {
+        if iss != issuer {
             return Err(TokenError::Foreign);
         }
         let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| TokenError::Foreign)?;
@@ -184,7 +195,7 @@ impl TokenKeys {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.point)
             .verify(signed.as_bytes(), &decode(signature)?)
             .map_err(|_| invalid("invalid signature"))?;
-        serde_json::from_slice(&payload).map_err(|_| invalid("service account token has unreadable claims"))
+        Ok(payload)
     }
 }
 

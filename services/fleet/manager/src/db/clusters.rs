@@ -26,7 +26,10 @@ impl Read for Cluster {
             name: row.parsed("name")?,
             state: ClusterState::parse(&state).ok_or_else(|| undecodable("state", state))?,
             kubernetes_version: row.text("kubernetes_version")?,
-            cell: row.parsed("cell_id")?,
+            replicas: 1,
+            cells: vec![row.parsed("cell_id")?],
+            labels: fleet_model::labels::Labels::new(),
+            operation: None,
             server_name: server_name(&id),
             created_at: row.time("created_ms")?,
         })
@@ -52,7 +55,7 @@ impl Db {
             .bind(&cluster.name)
             .bind(cluster.state.as_str())
             .bind(&cluster.kubernetes_version)
-            .bind(cluster.cell)
+            .bind(cluster.cells.first().copied())
             .bind(cluster.created_at),
         )
         .await?;

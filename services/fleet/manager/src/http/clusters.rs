@@ -71,7 +71,10 @@ pub(super) async fn create(
         name: request.name,
         state: ClusterState::Creating,
         kubernetes_version: version,
-        cell,
+        replicas: 1,
+        cells: vec![cell],
+        labels: request.labels,
+        operation: None,
         server_name: server_name(&id),
         created_at: state.clock.now(),
     };
@@ -160,6 +163,7 @@ pub(super) async fn create_join_token(state: Shared, at: InCluster) -> Answer<Js
         .create_join_token(CreateJoinTokenRequest {
             cluster_id: cluster.id.to_string(),
             lifetime_seconds: JOIN_TOKEN_SECONDS,
+            description: String::new(),
         })
         .await
         .map_err(driver::DriveError::Cell)?
@@ -169,7 +173,10 @@ pub(super) async fn create_join_token(state: Shared, at: InCluster) -> Answer<Js
         "roadstead node join --server {server} --tls-server-name {} --token {} --discovery-token-ca-cert-hash {}",
         cluster.server_name, made.token, made.ca_cert_hash
     );
+    let id = made.token.split('.').next().unwrap_or_default().to_owned();
     Ok(Json(JoinToken {
+        id,
+        expires_at: None,
         token: made.token,
         ca_cert_hash: made.ca_cert_hash,
         server,
@@ -185,7 +192,7 @@ async fn cell_of(
     if cluster.state != ClusterState::Ready {
         return Err(Failure::Unavailable(format!("the cluster is {}", cluster.state.as_str())));
     }
-    let cell = state.db.cell(cluster.cell).await?.ok_or(driver::DriveError::NoCell)?;
+    let cell = driver::cell_row(state, cluster).await?.ok_or(driver::DriveError::NoCell)?;
     Ok(state.cells.client(&cell).map_err(driver::DriveError::Channel)?)
 }
 

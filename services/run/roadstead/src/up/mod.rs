@@ -306,7 +306,7 @@ async fn demo_cluster(client: &Client) -> Result<Cluster> {
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
     }
-    match client.create_cluster(&name, &CreateCluster { name: name.clone(), kubernetes_version: None }).await
+    match client.create_cluster(&name, &CreateCluster::named(name.clone())).await
     {
         Ok(_) => {}
         Err(error) if conflict(&error) => {}

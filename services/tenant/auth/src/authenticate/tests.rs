@@ -176,6 +176,22 @@ fn a_bearer_token_is_good_or_a_401() {
 }
 
 #[test]
+fn a_signed_in_person_comes_with_a_short_token() {
+    let c = cluster();
+    let viewers = ["roadstead:viewers".to_owned()];
+    let (token, _) =
+        crate::issue_person_token(c.pki.issuer(), "ada@example.com", &viewers, c.clock.now(), 600).unwrap();
+    let user = c.bearer(&token).unwrap();
+    assert_eq!(user.name, "ada@example.com");
+    assert_eq!(user.groups, ["roadstead:viewers", UserInfo::AUTHENTICATED]);
+    // No TokenReview of somebody else's audience finds a person.
+    let vault = ["vault".to_owned()];
+    assert_eq!(c.authenticator.authenticate_token(&token, &vault), Err(TokenError::Foreign));
+    c.clock.advance(std::time::Duration::from_secs(600));
+    assert!(matches!(c.bearer(&token), Err(Refusal::Unauthorized(_))));
+}
+
+#[test]
 fn tokens_end_with_what_they_are_bound_to() {
     let bound =
         |kind: &str, name: &str| json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}});

@@ -26,6 +26,8 @@ const ROLES: &[RoleRow] = &[
 ];
 
 const BINDINGS: &[BindingRow] = &[
+    // People with the role viewer, who come through the manager's proxy (`person_token`).
+    bind("roadstead:viewers", "ClusterRole/view", "Group:roadstead:viewers"),
     bind("kubeadm:cluster-admins", "ClusterRole/cluster-admin", "Group:kubeadm:cluster-admins"),
     bind(
         "kubeadm:get-nodes",
