@@ -9,9 +9,10 @@ use base_net::tasks::Tasks;
 use fleet_rpc::cell_server::{Cell, CellServer};
 use fleet_rpc::{
     AssignClusterRequest, AssignClusterResponse, ClusterReport, CreateJoinTokenRequest,
-    CreateJoinTokenResponse, DeleteJoinTokenRequest, DeleteJoinTokenResponse, DrainClusterRequest, DrainClusterResponse, IssueCredentialRequest,
-    IssueCredentialResponse, IssueTokenRequest, IssueTokenResponse, ListJoinTokensRequest,
-    ListJoinTokensResponse, RemoveClusterRequest, RemoveClusterResponse, ReportRequest, ReportResponse,
+    CreateJoinTokenResponse, DeleteJoinTokenRequest, DeleteJoinTokenResponse, DrainClusterRequest,
+    DrainClusterResponse, IssueCredentialRequest, IssueCredentialResponse, IssueTokenRequest,
+    IssueTokenResponse, ListJoinTokensRequest, ListJoinTokensResponse, RemoveClusterRequest,
+    RemoveClusterResponse, ReportRequest, ReportResponse,
 };
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;

@@ -94,7 +94,10 @@ pub(crate) async fn drive(state: &State, cluster: &Cluster) -> Result<(), DriveE
 }
 
 /// The cell that hosts the cluster.
-pub(crate) async fn cell_row(state: &State, cluster: &Cluster) -> Result<Option<crate::db::CellRow>, DbError> {
+pub(crate) async fn cell_row(
+    state: &State,
+    cluster: &Cluster,
+) -> Result<Option<crate::db::CellRow>, DbError> {
     match cluster.cells.first() {
         Some(id) => state.db.cell(*id).await,
         None => Ok(None),

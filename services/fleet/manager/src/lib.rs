@@ -124,7 +124,7 @@ impl Manager {
     async fn name_strangers(&self, id: CellId, name: &Slug) -> Result<(), ManagerError> {
         let Some(cell) = self.state.db.cell(id).await? else { return Ok(()) };
         let known = self.state.db.clusters_of_cell(id).await?;
-        let report = self.state.cells.client(&cell)?.report(fleet_rpc::ReportRequest {}).await;
+        let report = self.state.cells.client(&cell)?.report(fleet_rpc::ReportRequest::default()).await;
         // A cell that does not answer is the driver's concern.
         let Ok(report) = report else { return Ok(()) };
         let strangers = report

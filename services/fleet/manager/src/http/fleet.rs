@@ -22,7 +22,7 @@ pub(super) async fn cells(state: Shared, query: PageQuery) -> Answer<Json<Page<C
     let after = cells.into_iter().filter(|cell| cell.name.as_str() > query.after());
     for cell in after.take(usize::try_from(limit + 1).unwrap_or(usize::MAX)) {
         let reachable = match state.cells.client(&cell) {
-            Ok(mut client) => client.report(ReportRequest {}).await.is_ok(),
+            Ok(mut client) => client.report(ReportRequest::default()).await.is_ok(),
             Err(_) => false,
         };
         items.push(CellInfo { id: cell.id, name: cell.name, clusters: cell.clusters, reachable });
