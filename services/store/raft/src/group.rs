@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use base_ids::CellId;
 use parking_lot::Mutex;
 use store_mvcc::{Applied, Command, Expect, Limits, Op, Revision, Space, Term};
 use tokio::sync::watch;
@@ -75,6 +76,22 @@ impl Group {
         match &self.backing {
             Backing::Memory(memory) => memory.leadership.subscribe(),
             Backing::Member(member) => member.leadership(),
+        }
+    }
+
+    /// The cell whose replica leads, as far as this one knows, and in which term.
+    pub fn leader(&self) -> Option<(CellId, Term)> {
+        match &self.backing {
+            Backing::Memory(_) => None,
+            Backing::Member(member) => member.leading_cell(),
+        }
+    }
+
+    /// Cells with a voting replica, this one's among them.
+    pub fn cells(&self) -> Vec<CellId> {
+        match &self.backing {
+            Backing::Memory(_) => Vec::new(),
+            Backing::Member(member) => member.cells(),
         }
     }
 

@@ -1,10 +1,10 @@
 //! All groups of one cell: one directory, one log, one limit on what is in flight.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base_ids::{CellId, TenantId};
 use bytes::Bytes;
@@ -15,8 +15,8 @@ use store_mvcc::{Command, Limits};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::checkpoint::Checkpoints;
-use crate::member::{MAX_UNITS, Member};
-use crate::message::Request;
+use crate::member::{MAX_UNITS, Member, RaftConfigs};
+use crate::message::{Request, Response};
 use crate::replica::{Replica, group_of, tenant_of};
 use crate::transport::Transport;
 use crate::types::{Membership, Payload, Proposal, Seat, Vote};
@@ -53,7 +53,9 @@ impl HostConfig {
 
 /// Between two looks for groups to put to rest.
 const REST_ROUND: Duration = Duration::from_millis(500);
-/// The only replica of a new group.
+/// Between two looks at who leads the groups that have peers.
+const TEND_ROUND: Duration = Duration::from_millis(50);
+/// The replica that makes a new group; the only one, if it has no peers.
 const FIRST_REPLICA: u64 = 1;
 const FIRST_TERM: u64 = 1;
 
@@ -64,7 +66,7 @@ pub struct Host {
     config: HostConfig,
     log: Log,
     checkpoints: Checkpoints,
-    raft_config: Arc<openraft::Config>,
+    raft_configs: Arc<RaftConfigs>,
     in_flight: Arc<Semaphore>,
     places: Mutex<HashMap<TenantId, Place>>,
 }
@@ -105,7 +107,7 @@ impl Host {
             }
         }
         let host = Arc::new(Host {
-            raft_config: raft_config()?,
+            raft_configs: Arc::new(raft_configs()?),
             in_flight: Arc::new(Semaphore::new(MAX_UNITS)),
             places: Mutex::default(),
             config,
@@ -121,6 +123,9 @@ impl Host {
             Err(error) => tracing::warn!(%error, "cannot sweep the checkpoints"),
         }
         tokio::spawn(rest_round(Arc::downgrade(&host)));
+        if host.config.transport.is_some() {
+            tokio::spawn(tend_round(Arc::downgrade(&host)));
+        }
         tokio::spawn(resign_on_failure(Arc::downgrade(&host), host.log.failure()));
         Ok(host)
     }
@@ -134,6 +139,33 @@ impl Host {
     /// Makes a group whose only replica is here and whose first command is `bootstrap`; both are durable
     /// when it returns, or the group does not exist.
     pub async fn create(&self, tenant: TenantId, bootstrap: Command) -> Result<Group, HostError> {
+        self.make(tenant, self.form(tenant, &[self.config.cell], Some(bootstrap))).await
+    }
+
+    /// Makes a group with a replica on each of `cells`, of which this one is the first. The others
+    /// [`Host::join`] it, with the same cells in the same order.
+    ///
+    /// The group is durable here when it returns; it takes writes once a majority has joined.
+    pub async fn found(
+        &self,
+        tenant: TenantId,
+        cells: &[CellId],
+        bootstrap: Command,
+    ) -> Result<Group, HostError> {
+        self.make(tenant, self.form(tenant, cells, Some(bootstrap))).await
+    }
+
+    /// Makes this cell's replica of a group that the first of `cells` founds. It has nothing in it until the
+    /// founder sends it.
+    pub async fn join(&self, tenant: TenantId, cells: &[CellId]) -> Result<Group, HostError> {
+        self.make(tenant, self.form(tenant, cells, None)).await
+    }
+
+    async fn make(
+        &self,
+        tenant: TenantId,
+        form: impl Future<Output = Result<Arc<Member>, HostError>>,
+    ) -> Result<Group, HostError> {
         let place = {
             let mut places = self.places.lock();
             if places.contains_key(&tenant) || self.log.state(group_of(tenant))?.is_some() {
@@ -141,9 +173,15 @@ impl Host {
             }
             places.entry(tenant).or_default().clone()
         };
-        let made = place.get_or_try_init(|| self.form(tenant, bootstrap)).await;
+        let made = match place.get_or_try_init(|| form).await {
+            Ok(member) => Ok(member.clone()),
+            Err(error) => Err(error),
+        };
         match made {
-            Ok(member) => Ok(Group::of(member.clone())),
+            Ok(member) => {
+                self.wake(&member).await?;
+                Ok(Group::of(member))
+            }
             Err(error) => {
                 self.forget(tenant, &place);
                 Err(error)
@@ -151,32 +189,61 @@ impl Host {
         }
     }
 
-    /// Writes what openraft would have written: a membership of one, a first leader's vote and blank entry,
-    /// and the command. In one piece, so that a new cluster costs one sync instead of four.
-    async fn form(&self, tenant: TenantId, bootstrap: Command) -> Result<Arc<Member>, HostError> {
+    /// Raft of a group with peers is open all the time: it has to answer.
+    async fn wake(&self, member: &Arc<Member>) -> Result<(), HostError> {
+        if member.has_peers() {
+            let opened = member.open().await;
+            opened.map(drop).map_err(|error| HostError::Consensus {
+                tenant: member.tenant(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes what openraft would have written: the membership and, where the group is founded, a first
+    /// leader's vote and blank entry and the command. In one piece, so that a new cluster costs one sync
+    /// instead of four.
+    ///
+    /// Every replica begins with the same first entry and having voted for the founder in term 1, so the
+    /// founder leads by right, and nobody else can in that term. Nobody stands for election before having the
+    /// first command, so no leader can begin without it, and it may count as committed from the start.
+    async fn form(
+        &self,
+        tenant: TenantId,
+        cells: &[CellId],
+        bootstrap: Option<Command>,
+    ) -> Result<Arc<Member>, HostError> {
         let failed = |source| HostError::Bootstrap { tenant, source };
+        let consensus = |reason: String| HostError::Consensus { tenant, reason };
         if !self.log.accepting() {
             return Err(failed(WriteError::NoSpace));
         }
-        let replica = Replica::empty(
-            tenant,
-            FIRST_REPLICA,
-            self.config.limits,
-            self.log.clone(),
-            self.checkpoints.clone(),
-        );
-        let seats = [(FIRST_REPLICA, Seat { cell: self.config.cell })];
-        let membership =
-            Membership::new(vec![[FIRST_REPLICA].into()], std::collections::BTreeMap::from(seats))
-                .map_err(|error| HostError::Consensus { tenant, reason: error.to_string() })?;
-        let encoded = codec::encode_command(&bootstrap);
-        let command = Proposal { command: Arc::new(bootstrap), encoded };
-        let payloads = [
-            (0, Payload::Membership(membership)),
-            (FIRST_TERM, Payload::Blank),
-            (FIRST_TERM, Payload::Normal(command)),
-        ];
-        let vote = Vote::new_committed(FIRST_TERM, FIRST_REPLICA);
+        let founds = bootstrap.is_some();
+        let place = cells.iter().position(|cell| *cell == self.config.cell);
+        let id = match place {
+            Some(place) if founds == (place == 0) => FIRST_REPLICA + place as u64,
+            _ => return Err(consensus("this cell has another place in it".to_owned())),
+        };
+        let replica =
+            Replica::empty(tenant, id, self.config.limits, self.log.clone(), self.checkpoints.clone());
+        let seats: BTreeMap<u64, Seat> =
+            (FIRST_REPLICA..).zip(cells.iter().map(|cell| Seat { cell: *cell })).collect();
+        if seats.values().map(|seat| seat.cell).collect::<BTreeSet<_>>().len() != seats.len() {
+            return Err(consensus("two of its replicas would be on one cell".to_owned()));
+        }
+        let membership = Membership::new(vec![seats.keys().copied().collect()], seats)
+            .map_err(|error| consensus(error.to_string()))?;
+        let mut payloads = vec![(0, Payload::Membership(membership))];
+        let vote = match bootstrap {
+            Some(bootstrap) => {
+                let encoded = codec::encode_command(&bootstrap);
+                let command = Proposal { command: Arc::new(bootstrap), encoded };
+                payloads.extend([(FIRST_TERM, Payload::Blank), (FIRST_TERM, Payload::Normal(command))]);
+                Vote::new_committed(FIRST_TERM, FIRST_REPLICA)
+            }
+            None => Vote::new(FIRST_TERM, FIRST_REPLICA),
+        };
         let mut changes = vec![Change::Note { slot: note::VOTE, value: codec::encode_vote(&vote) }];
         for (index, (term, payload)) in (0..).zip(payloads) {
             let position = Position { term, index };
@@ -184,9 +251,9 @@ impl Host {
             replica.seed(position, payload).map_err(|rejected| failed(rejected.into()))?;
             changes.push(Change::Append(Record { position, body }));
         }
-        changes.push(Change::Note { slot: note::IDENTITY, value: note::encode_identity(FIRST_REPLICA) });
+        changes.push(Change::Note { slot: note::IDENTITY, value: note::encode_identity(id) });
         self.log.commit(replica.group, changes).await?;
-        self.member(replica)
+        self.member(replica, founds)
     }
 
     /// The group of a tenant that has a replica here. The same one for everybody who asks.
@@ -199,7 +266,10 @@ impl Host {
                     member.close().await;
                     self.forget(tenant, &place);
                 }
-                Ok(member) => return Ok(Group::of(member.clone())),
+                Ok(member) => {
+                    self.wake(member).await?;
+                    return Ok(Group::of(member.clone()));
+                }
                 Err(error) => {
                     self.forget(tenant, &place);
                     return Err(error);
@@ -212,25 +282,35 @@ impl Host {
         let (limits, log, checkpoints) = (self.config.limits, self.log.clone(), self.checkpoints.clone());
         let loaded = tokio::task::spawn_blocking(move || Replica::load(tenant, limits, log, checkpoints));
         let replica = loaded.await.map_err(|_| HostError::Closed)??;
-        self.member(replica)
+        self.member(replica, false)
     }
 
-    fn member(&self, replica: Replica) -> Result<Arc<Member>, HostError> {
-        let (raft_config, transport) = (self.raft_config.clone(), self.config.transport.clone());
-        Ok(Arc::new(Member::new(replica, raft_config, transport, self.in_flight.clone())?))
+    fn member(&self, replica: Replica, founder: bool) -> Result<Arc<Member>, HostError> {
+        let (raft_configs, transport) = (self.raft_configs.clone(), self.config.transport.clone());
+        Ok(Arc::new(Member::new(replica, raft_configs, transport, self.in_flight.clone(), founder)?))
     }
 
     /// Answers a message that another cell's transport sent for `tenant`. The transport must have made sure
-    /// that it is a cell with a replica of that tenant.
-    pub async fn receive(&self, tenant: TenantId, message: &[u8]) -> Result<Bytes, HostError> {
-        let request = Request::decode(message).map_err(|error| HostError::Consensus {
-            tenant,
-            reason: format!("a message that is none: {error}"),
-        })?;
-        self.open_group(tenant).await?;
+    /// that it is a cell of the same fleet. What cannot be done is said in the answer.
+    pub async fn receive(&self, tenant: TenantId, from: CellId, message: &[u8]) -> Bytes {
+        let failed = |reason: String| Response::Failed { reason }.encode();
+        let request = match Request::decode(message) {
+            Ok(request) => request,
+            Err(error) => return failed(format!("a message that is none: {error}")),
+        };
+        if let Err(error) = self.open_group(tenant).await {
+            return failed(error.to_string());
+        }
         let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
-        let member = member.ok_or(HostError::Unknown(tenant))?;
-        Ok(member.receive(request).await.encode())
+        let Some(member) = member else { return failed(HostError::Unknown(tenant).to_string()) };
+        // A cell without a replica has nothing to say in the group. One that has just been added speaks
+        // before the entry that adds it is applied here, and is believed what any leader is.
+        if !member.cells().contains(&from)
+            && !matches!(request, Request::Append(_) | Request::Snapshot { .. })
+        {
+            return failed(format!("cell {from} has no replica of {tenant}"));
+        }
+        member.receive(request).await.encode()
     }
 
     /// Removes a tenant's replica and everything on disk of it.
@@ -294,18 +374,18 @@ impl Host {
     /// Closes all groups, writes what is queued, and lets go of the directory.
     pub async fn close(&self) {
         let places: Vec<Place> = self.places.lock().values().cloned().collect();
-        for member in places.iter().filter_map(|place| place.get()) {
-            member.close().await;
-        }
+        // Together: each may wait for another cell to take over.
+        futures::future::join_all(places.iter().filter_map(|place| place.get()).map(|member| member.close()))
+            .await;
         let log = self.log.clone();
         if tokio::task::spawn_blocking(move || log.close()).await.is_err() {
             tracing::error!("the log did not close cleanly");
         }
     }
 
-    /// Makes room for replica `id` of a group whose leader is elsewhere and will send its state.
+    /// Makes room for replica `id` of a group whose leader will add it and send it everything.
     #[cfg(test)]
-    pub(crate) async fn join(&self, tenant: TenantId, id: u64) -> Result<(), HostError> {
+    pub(crate) async fn make_room(&self, tenant: TenantId, id: u64) -> Result<(), HostError> {
         let change = Change::Note { slot: note::IDENTITY, value: note::encode_identity(id) };
         Ok(self.log.commit(group_of(tenant), vec![change]).await?)
     }
@@ -354,29 +434,49 @@ async fn resign_on_failure(host: Weak<Host>, mut failure: watch::Receiver<Option
     host.members().iter().for_each(|member| member.resign());
 }
 
-/// No timers in groups: cells watch each other, and a group that is alone needs no watching. Checkpoints are
-/// ours to trigger, since openraft counts entries and we count bytes.
-fn raft_config() -> Result<Arc<openraft::Config>, HostError> {
-    let config = openraft::Config {
-        cluster_name: "roadstead".to_owned(),
-        enable_tick: false,
-        enable_heartbeat: false,
-        enable_elect: false,
-        heartbeat_interval: 100,
-        election_timeout_min: 300,
-        election_timeout_max: 600,
-        snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: 0,
-        api_channel_size: Some(4096),
-        notification_channel_size: Some(1024),
-        state_machine_channel_size: Some(256),
-        ..openraft::Config::default()
-    };
-    match config.validate() {
-        Ok(config) => Ok(Arc::new(config)),
-        Err(error) => {
-            let source = io::Error::other(error);
-            Err(HostError::Io { doing: "configure consensus for", path: "the host".into(), source })
+/// Looks after the leaders of groups with peers, as long as the host lives.
+async fn tend_round(host: Weak<Host>) {
+    let mut rounds = tokio::time::interval(TEND_ROUND);
+    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        rounds.tick().await;
+        let Some(host) = host.upgrade() else { return };
+        let now = Instant::now();
+        for member in host.members() {
+            member.tend(now);
         }
     }
+}
+
+/// No timers in groups: cells watch each other, and a group that is alone needs no watching. Checkpoints are
+/// ours to trigger, since openraft counts entries and we count bytes.
+fn raft_configs() -> Result<RaftConfigs, HostError> {
+    let config = |alone: bool| {
+        let config = openraft::Config {
+            cluster_name: "roadstead".to_owned(),
+            enable_tick: false,
+            enable_heartbeat: false,
+            enable_elect: false,
+            // Sent only to confirm that a leader leads; bounds how long an answer is waited for.
+            heartbeat_interval: 250,
+            heartbeat_min_interval: Some(0),
+            election_timeout_min: 300,
+            // Also the time for which a follower refuses to vote against a leader it has heard.
+            election_timeout_max: 500,
+            backoff: "20ms 50ms 100ms ...500ms".to_owned(),
+            snapshot_policy: SnapshotPolicy::Never,
+            // A replica that was away for a moment need not be sent everything.
+            max_in_snapshot_log_to_keep: if alone { 0 } else { 2_000 },
+            enable_leader_restore: Some(alone),
+            api_channel_size: Some(4096),
+            notification_channel_size: Some(1024),
+            state_machine_channel_size: Some(256),
+            ..openraft::Config::default()
+        };
+        config.validate().map(Arc::new).map_err(|error| {
+            let source = io::Error::other(error);
+            HostError::Io { doing: "configure consensus for", path: "the host".into(), source }
+        })
+    };
+    Ok(RaftConfigs { alone: config(true)?, among_peers: config(false)? })
 }

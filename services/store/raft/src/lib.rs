@@ -7,10 +7,11 @@
 //! `checkpoint`). State is kept in `replica` whether or not Raft is open (`member`), so that a tenant that
 //! writes nothing costs its objects and little else.
 //!
-//! Between cells there is a seam ([`Transport`], [`Host::receive`]).
+//! A group has one replica ([`Host::create`]) or one on each of several cells ([`Host::found`],
+//! [`Host::join`]). Any replica takes reads and writes (`route`); cells watch one another instead of groups
+//! (`peers`), through the seam that carries their messages ([`Transport`], [`Host::receive`]).
 //!
-//! Not here: what the bytes mean, which tenants live on which cell, and (yet) changing a group's membership
-//! or elections among peers: groups have one replica.
+//! Not here: what the bytes mean, which tenants live on which cell, and (yet) changing a group's membership.
 
 mod checkpoint;
 mod codec;
@@ -21,9 +22,11 @@ mod member;
 mod message;
 mod network;
 mod note;
+mod peers;
 mod replica;
 #[cfg(test)]
 mod replication;
+mod route;
 mod storage;
 mod transport;
 mod types;
@@ -31,4 +34,4 @@ mod types;
 pub use error::{HostError, WriteError};
 pub use group::Group;
 pub use host::{Host, HostConfig};
-pub use transport::{Transport, TransportError};
+pub use transport::{Standing, Transport, TransportError};

@@ -3,63 +3,83 @@
 //! An open Raft costs tasks and rings of some hundred KiB, so it is opened by the first write and closed
 //! when nothing was written for a while; state, leadership and watches do not notice. A replica that is a
 //! majority by itself needs no Raft to know that it leads and that what is durable is committed; one with
-//! peers has to keep its Raft open, and reads go through it.
+//! peers keeps its Raft open, looks after its leader ([`Member::tend`]), and tells who leads from what Raft
+//! says.
+//!
+//! Clients' reads and writes, and what other replicas ask, are in `route`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use base_ids::TenantId;
-use openraft::ReadPolicy;
-use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
+use base_ids::{CellId, TenantId};
+use openraft::async_runtime::WatchReceiver;
 use parking_lot::RwLock;
-use store_mvcc::{Applied, Command, Op, Revision, Space, Term};
+use store_mvcc::{Space, Term};
 use tokio::sync::{Mutex, Semaphore, watch};
 
-use crate::checkpoint::Checkpoint;
 use crate::message::{Request, Response};
 use crate::network::Network;
+use crate::peers::{Beliefs, Reign, Step, View};
 use crate::replica::Replica;
+use crate::route::{ReadGate, Receiving};
 use crate::storage::{self, LogStore, Machine};
-use crate::transport::Transport;
-use crate::types::{Proposal, Types};
-use crate::{HostError, WriteError, codec};
+use crate::transport::{Standing, Transport};
+use crate::types::{ReplicaId, Types};
+use crate::{HostError, WriteError};
 
-/// How long a write may take before its caller is told to come back. A healthy disk needs a millisecond.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// When asking again makes sense after an answer that says nothing.
 const RETRY_AFTER_MS: u64 = 1000;
+/// Index of a group's first command: a membership and a leader's blank entry come before it.
+pub(crate) const FIRST_COMMAND: u64 = 2;
+/// How long a leader that stops waits for another to take over. The others notice its absence anyway.
+const HANDOVER_PATIENCE: Duration = Duration::from_millis(500);
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) type Raft = openraft::Raft<Types, Machine>;
 
+/// How Raft is run, alone and among others.
+pub(crate) struct RaftConfigs {
+    /// A leader that was closed leads on when it is opened again: nobody else could have taken over.
+    pub(crate) alone: Arc<openraft::Config>,
+    /// It does not: followers may hold entries of its term that were not on its own disk yet.
+    pub(crate) among_peers: Arc<openraft::Config>,
+}
+
 pub(crate) struct Member {
-    replica: Arc<Replica>,
-    raft_config: Arc<openraft::Config>,
-    transport: Option<Arc<dyn Transport>>,
+    pub(crate) replica: Arc<Replica>,
+    raft_configs: Arc<RaftConfigs>,
+    pub(crate) transport: Option<Arc<dyn Transport>>,
     /// Bytes of commands in flight in the whole host, in units of [`WEIGHT_UNIT`].
-    in_flight: Arc<Semaphore>,
+    pub(crate) in_flight: Arc<Semaphore>,
     open: RwLock<Option<Arc<Open>>>,
     /// Held while Raft is being opened or closed.
     door: Mutex<()>,
     closed: AtomicBool,
+    /// This replica has just made the group: all others are made having voted for it, so it leads at once.
+    founder: AtomicBool,
     leadership: watch::Sender<Option<Term>>,
+    pub(crate) beliefs: Arc<Beliefs>,
+    pub(crate) reads: ReadGate,
+    /// A snapshot that is arriving.
+    pub(crate) receiving: Mutex<Option<Receiving>>,
 }
 
 /// Granularity of the limit on bytes in flight.
 pub(crate) const WEIGHT_UNIT: usize = 1024;
 
 /// Raft while it is open.
-struct Open {
-    raft: Raft,
+pub(crate) struct Open {
+    pub(crate) raft: Raft,
     users: AtomicUsize,
     started: Instant,
     /// Milliseconds after `started`.
     used_at_ms: AtomicU64,
-    writes: AtomicU64,
+    pub(crate) writes: AtomicU64,
 }
 
 /// Keeps Raft from being closed under its user.
-struct Use(Arc<Open>);
+pub(crate) struct Use(pub(crate) Arc<Open>);
 
 impl Use {
     fn new(open: &Arc<Open>) -> Use {
@@ -78,9 +98,10 @@ impl Drop for Use {
 impl Member {
     pub(crate) fn new(
         replica: Replica,
-        raft_config: Arc<openraft::Config>,
+        raft_configs: Arc<RaftConfigs>,
         transport: Option<Arc<dyn Transport>>,
         in_flight: Arc<Semaphore>,
+        founder: bool,
     ) -> Result<Member, HostError> {
         let tenant = replica.tenant;
         let unreadable = |error: std::io::Error| HostError::Consensus { tenant, reason: error.to_string() };
@@ -89,15 +110,20 @@ impl Member {
             vote.committed && vote.leader_id.voted_for == replica.id && replica.is_sole_voter()
         });
         let (leadership, _) = watch::channel(leads.map(|vote| Term(vote.leader_id.term)));
+        let salt = crc32fast::hash(&[tenant.as_uuid().as_bytes(), &replica.id.to_le_bytes()[..]].concat());
         Ok(Member {
             replica: Arc::new(replica),
-            raft_config,
+            raft_configs,
             transport,
             in_flight,
             open: RwLock::new(None),
             door: Mutex::new(()),
             closed: AtomicBool::new(false),
+            founder: AtomicBool::new(founder),
             leadership,
+            beliefs: Arc::new(Beliefs::new(salt)),
+            reads: ReadGate::default(),
+            receiving: Mutex::default(),
         })
     }
 
@@ -117,104 +143,6 @@ impl Member {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(crate) async fn write(&self, command: Command) -> Result<Vec<Applied>, WriteError> {
-        let grows = command.ops.iter().any(|op| matches!(op, Op::Put { .. }));
-        if grows && !self.replica.log.accepting() {
-            return Err(WriteError::NoSpace);
-        }
-        let encoded = codec::encode_command(&command);
-        let limit = self.replica.log.record_limit();
-        if encoded.len() > limit {
-            // Later it would end the group's Raft instead of the request.
-            return Err(WriteError::TooLarge { length: encoded.len(), limit });
-        }
-        let units = (encoded.len() / WEIGHT_UNIT + 1).min(MAX_UNITS) as u32;
-        let work = async {
-            let _permit = self.in_flight.acquire_many(units).await.map_err(|_| WriteError::Closed)?;
-            let using = self.open().await?;
-            using.0.writes.fetch_add(1, Ordering::Relaxed);
-            let written = using.0.raft.client_write(Proposal { command: Arc::new(command), encoded }).await;
-            Ok::<_, WriteError>((using, written))
-        };
-        let (using, written) = match tokio::time::timeout(WRITE_TIMEOUT, work).await {
-            Ok(done) => done?,
-            Err(_) => return Err(unavailable("the write takes too long".to_owned())),
-        };
-        match written {
-            Ok(response) => {
-                if self.replica.checkpoint_is_due() {
-                    tokio::spawn(checkpoint_aside(self.replica.clone(), using));
-                }
-                match response.data.0 {
-                    Some(outcome) => Ok(outcome?),
-                    None => Err(unavailable("the write was replaced by another leader's".to_owned())),
-                }
-            }
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => Err(WriteError::NoLeader),
-            Err(RaftError::APIError(other)) => Err(unavailable(other.to_string())),
-            Err(RaftError::Fatal(fatal)) => {
-                self.discard(&using.0);
-                if self.is_closed() { Err(WriteError::Closed) } else { Err(unavailable(fatal.to_string())) }
-            }
-        }
-    }
-
-    pub(crate) async fn read_index(&self) -> Result<Revision, WriteError> {
-        if self.is_closed() {
-            return Err(WriteError::Closed);
-        }
-        if self.leadership.borrow().is_some() && self.replica.is_sole_voter() {
-            // Whoever was told of a write was told after it was applied here, and nobody else could have
-            // taken one.
-            return Ok(self.space().revision());
-        }
-        let using = self.open().await?;
-        match using.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-            Ok(_) => Ok(self.space().revision()),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(_))) => Err(WriteError::NoLeader),
-            Err(RaftError::APIError(other)) => Err(unavailable(other.to_string())),
-            Err(RaftError::Fatal(fatal)) => {
-                self.discard(&using.0);
-                Err(unavailable(fatal.to_string()))
-            }
-        }
-    }
-
-    /// Answers a replica elsewhere.
-    pub(crate) async fn receive(&self, request: Request) -> Response {
-        match self.answer(request).await {
-            Ok(response) => response,
-            Err(reason) => Response::Failed { reason },
-        }
-    }
-
-    async fn answer(&self, request: Request) -> Result<Response, String> {
-        let using = self.open().await.map_err(|error| error.to_string())?;
-        let raft = &using.0.raft;
-        Ok(match request {
-            Request::Append(append) => {
-                Response::Append(raft.append_entries(append).await.map_err(|error| error.to_string())?)
-            }
-            Request::Vote(vote) => Response::Vote(raft.vote(vote).await.map_err(|error| error.to_string())?),
-            Request::PreVote(vote) => {
-                Response::Vote(raft.pre_vote(vote).await.map_err(|error| error.to_string())?)
-            }
-            Request::Snapshot { vote, checkpoint } => {
-                let checkpoint =
-                    Checkpoint::decode(self.tenant(), &checkpoint).map_err(|error| error.to_string())?;
-                let snapshot = storage::received(checkpoint);
-                let response =
-                    raft.install_full_snapshot(vote, snapshot).await.map_err(|error| error.to_string())?;
-                Response::Snapshot { vote: response.vote }
-            }
-            Request::Transfer(transfer) => {
-                let answer =
-                    raft.handle_transfer_leader(transfer).await.map_err(|fatal| fatal.to_string())?;
-                Response::Transfer { accepted: answer.is_ok() }
-            }
-        })
-    }
-
     /// Writes a checkpoint now, if anything was applied since the last one.
     pub(crate) async fn checkpoint(&self) -> Result<(), WriteError> {
         let using = self.open().await?;
@@ -225,6 +153,10 @@ impl Member {
         }
         let index = applied.map(|position| position.index);
         using.0.raft.trigger().snapshot().await.map_err(|fatal| unavailable(fatal.to_string()))?;
+        if !self.replica.is_sole_voter() {
+            // Some of the log is kept for replicas that lag a little.
+            return Ok(());
+        }
         let wait = using.0.raft.wait(Some(CHECKPOINT_TIMEOUT));
         let purged =
             wait.metrics(|metrics| metrics.purged.map(|id| id.index()) >= index, "checkpoint and purge");
@@ -232,7 +164,7 @@ impl Member {
     }
 
     /// Raft, opened if it is not.
-    async fn open(&self) -> Result<Use, WriteError> {
+    pub(crate) async fn open(&self) -> Result<Use, WriteError> {
         if let Some(open) = &*self.open.read() {
             return Ok(Use::new(open));
         }
@@ -247,10 +179,26 @@ impl Member {
         let generation = self.replica.next_generation();
         let machine = Machine { replica: self.replica.clone(), generation };
         let store = LogStore { replica: self.replica.clone() };
-        let network = Network { tenant: self.tenant(), transport: self.transport.clone() };
-        let raft = Raft::new(self.replica.id, self.raft_config.clone(), network, store, machine)
+        let network = Network {
+            tenant: self.tenant(),
+            transport: self.transport.clone(),
+            beliefs: self.beliefs.clone(),
+        };
+        // Taken only once: after a second opening the group may have had other leaders.
+        let leads_on = self.founder.swap(false, Ordering::AcqRel) || self.replica.is_sole_voter();
+        let configs = &self.raft_configs;
+        let config = if leads_on { configs.alone.clone() } else { configs.among_peers.clone() };
+        let raft = Raft::new(self.replica.id, config, network, store, machine)
             .await
             .map_err(|fatal| unavailable(fatal.to_string()))?;
+        if self.transport.is_some() {
+            tokio::spawn(follow_leadership(
+                raft.clone(),
+                generation,
+                self.replica.clone(),
+                self.leadership.clone(),
+            ));
+        }
         let open = Arc::new(Open {
             raft,
             users: AtomicUsize::new(0),
@@ -264,7 +212,7 @@ impl Member {
     }
 
     /// Takes a Raft that has stopped out of use; the next write opens another.
-    fn discard(&self, broken: &Arc<Open>) {
+    pub(crate) fn discard(&self, broken: &Arc<Open>) {
         let mut open = self.open.write();
         if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, broken)) {
             *open = None;
@@ -294,7 +242,149 @@ impl Member {
         false
     }
 
+    /// Looks after the leader of a group with peers, and after the log; called several times a second.
+    pub(crate) fn tend(self: &Arc<Self>, now: Instant) {
+        let using = match &*self.open.read() {
+            Some(open) => Use::new(open),
+            None => return,
+        };
+        if self.replica.checkpoint_is_due() {
+            tokio::spawn(checkpoint_aside(self.replica.clone(), Use::new(&using.0)));
+        }
+        if self.replica.is_sole_voter() {
+            return;
+        }
+        let view = self.view(&using.0.raft);
+        match self.beliefs.step(view, now) {
+            Step::Nothing => {}
+            Step::Campaign => {
+                let tenant = self.tenant();
+                tracing::debug!(%tenant, me = view.me, leader = ?view.leader, "standing for election");
+                tokio::spawn(async move {
+                    if let Err(fatal) = using.0.raft.trigger().elect(true).await {
+                        tracing::warn!(%tenant, %fatal, "cannot stand for election");
+                    }
+                });
+            }
+            Step::Probe => {
+                let member = self.clone();
+                tokio::spawn(async move {
+                    if let Some((_, leader)) = view.leader {
+                        let asked = member.ask(leader, Request::ReadIndex);
+                        // What it says is noted by `ask`; a late answer is none.
+                        let _ = tokio::time::timeout(PROBE_PATIENCE, asked).await;
+                    }
+                });
+            }
+        }
+    }
+
+    /// The group as it looks from here.
+    pub(crate) fn view(&self, raft: &Raft) -> View {
+        let (leader, may_stand) = {
+            let metrics = raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let leader = metrics.current_leader.map(|leader| (metrics.current_term, leader));
+            (leader, metrics.last_log_index >= Some(FIRST_COMMAND))
+        };
+        let standing = leader.map_or(Standing::Down, |(_, leader)| self.standing(leader));
+        View { me: self.replica.id, leader, standing, may_stand }
+    }
+
+    pub(crate) fn standing(&self, replica: ReplicaId) -> Standing {
+        match (&self.transport, self.replica.seat(replica)) {
+            (Some(transport), Some(cell)) => transport.standing(cell),
+            _ => Standing::Down,
+        }
+    }
+
+    /// Whether enough of the other replicas' cells are there to commit anything.
+    pub(crate) fn has_quorum(&self) -> bool {
+        let peers = self.replica.peers();
+        let up = peers.iter().filter(|(peer, _)| matches!(self.standing(*peer), Standing::Up { .. })).count();
+        (up + 1) * 2 > peers.len() + 1
+    }
+
+    /// Sends a request to another replica, and learns from the answer whether it leads.
+    pub(crate) async fn ask(&self, replica: ReplicaId, request: Request) -> Result<Response, Unanswered> {
+        let (Some(transport), Some(cell)) = (&self.transport, self.replica.seat(replica)) else {
+            return Err(Unanswered::NotSent);
+        };
+        let reign = self.reign().filter(|(_, leader)| *leader == replica);
+        let is_question = matches!(request, Request::ReadIndex);
+        let answer = match transport.call(cell, self.tenant(), request.encode()).await {
+            Ok(answer) => Response::decode(&answer).map_err(|error| Unanswered::Lost(error.to_string()))?,
+            Err(crate::TransportError::Unreachable { .. }) => return Err(Unanswered::NotSent),
+            Err(broken @ crate::TransportError::Broken { .. }) => {
+                return Err(Unanswered::Lost(broken.to_string()));
+            }
+        };
+        if let Some(reign) = reign {
+            match &answer {
+                Response::ReadAt { .. } | Response::Written { .. } => self.beliefs.heard(reign),
+                Response::NotLeader => self.beliefs.depose(reign),
+                // It could not even look: the group is not there, or cannot be opened.
+                Response::Failed { .. } if is_question => self.beliefs.depose(reign),
+                _ => {}
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The leader, in the newest term this replica has seen.
+    pub(crate) fn reign(&self) -> Option<Reign> {
+        let open = self.open.read().clone()?;
+        self.view(&open.raft).leader
+    }
+
+    pub(crate) fn leading_cell(&self) -> Option<(CellId, Term)> {
+        let reign = match *self.leadership.borrow() {
+            Some(Term(term)) => Some((term, self.replica.id)),
+            None => self.reign(),
+        };
+        let (term, leader) = reign?;
+        Some((self.replica.seat(leader)?, Term(term)))
+    }
+
+    pub(crate) fn cells(&self) -> Vec<CellId> {
+        let me = self.replica.seat(self.replica.id);
+        me.into_iter().chain(self.replica.peers().into_iter().map(|(_, cell)| cell)).collect()
+    }
+
+    /// Asks a peer that is there to lead in this replica's place, if it leads.
+    async fn hand_over(&self) {
+        let Some(open) = self.open.read().clone() else { return };
+        let view = self.view(&open.raft);
+        if self.replica.is_sole_voter() || view.leader.is_none_or(|(_, leader)| leader != view.me) {
+            return;
+        }
+        let matched = |replica: ReplicaId| {
+            let metrics = open.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.replication.as_ref().and_then(|all| all.get(&replica).cloned().flatten())
+        };
+        let peers = self.replica.peers().into_iter().map(|(peer, _)| peer);
+        let there = peers.filter(|peer| matches!(self.standing(*peer), Standing::Up { .. }));
+        let Some(next) = there.max_by_key(|peer| matched(*peer)) else { return };
+        let mut metrics = open.raft.metrics();
+        if open.raft.trigger().transfer_leader(next).await.is_err() {
+            return;
+        }
+        let handed_over = async {
+            while metrics.borrow_watched().state.is_leader() {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // In vain is no harm: the others will find the cell gone.
+        let _ = tokio::time::timeout(HANDOVER_PATIENCE, handed_over).await;
+    }
+
     pub(crate) async fn close(&self) {
+        if !self.closed.load(Ordering::Acquire) {
+            self.hand_over().await;
+        }
         self.closed.store(true, Ordering::Release);
         let _door = self.door.lock().await;
         let taken = self.open.write().take();
@@ -329,8 +419,46 @@ impl Member {
     }
 }
 
+/// Why a replica elsewhere has not answered.
+pub(crate) enum Unanswered {
+    /// The request never left.
+    NotSent,
+    /// It may have arrived, and may have had its effect.
+    Lost(String),
+}
+
+/// Tells whether this replica leads, from what Raft says, for as long as that opening of it lasts. To lead
+/// means: to have applied everything of earlier terms, which is so once an entry of the leader's own term is.
+async fn follow_leadership(
+    raft: Raft,
+    generation: u64,
+    replica: Arc<Replica>,
+    leadership: watch::Sender<Option<Term>>,
+) {
+    let mut metrics = raft.metrics();
+    loop {
+        let (leads, running) = {
+            let now = metrics.borrow_and_update();
+            let caught_up = now.last_applied.as_ref().map(|id| id.committed_leader_id().term);
+            let leads = now.state.is_leader() && caught_up == Some(now.current_term);
+            (leads.then_some(Term(now.current_term)), now.running_state.is_ok())
+        };
+        // Without peers nobody else can lead; see `Member::new`.
+        if !replica.is_sole_voter() && replica.generation() == generation {
+            let said = if running { leads } else { None };
+            leadership.send_if_modified(|term| std::mem::replace(term, said) != said);
+        }
+        if !running || metrics.changed().await.is_err() {
+            break;
+        }
+    }
+    if !replica.is_sole_voter() && replica.generation() == generation {
+        leadership.send_if_modified(|term| term.take().is_some());
+    }
+}
+
 /// Writes a checkpoint beside the writes that go on, then lets openraft drop the log before it.
-async fn checkpoint_aside(replica: Arc<Replica>, using: Use) {
+pub(crate) async fn checkpoint_aside(replica: Arc<Replica>, using: Use) {
     if let Err(error) = storage::save(&replica).await {
         tracing::warn!(tenant = %replica.tenant, %error, "cannot write a checkpoint; the log grows meanwhile");
         return;
@@ -344,6 +472,6 @@ async fn checkpoint_aside(replica: Arc<Replica>, using: Use) {
 pub(crate) const MAX_UNITS: usize = 64 << 10;
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn unavailable(reason: String) -> WriteError {
+pub(crate) fn unavailable(reason: String) -> WriteError {
     WriteError::Unavailable { retry_after_ms: RETRY_AFTER_MS, reason }
 }

@@ -4,24 +4,40 @@ use bytes::Bytes;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderRequest, VoteRequest, VoteResponse,
 };
+use store_log::Position;
 use store_mvcc::{DecodeError, Reader, Writer};
 
 use crate::codec;
 use crate::types::{LogId, Types, Vote, log_id, position};
 
-const FORMAT: u8 = 1;
+/// 2: snapshots travel in parts, pre-votes say what is known of the leader, clients' requests are forwarded.
+const FORMAT: u8 = 2;
 
 pub(crate) enum Request {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
-    /// Whether a vote would be granted.
-    PreVote(VoteRequest<Types>),
-    /// A whole checkpoint, as it is on disk.
+    /// Whether a vote would be granted. `deposed`: the one who asks has it from the leader's cell itself
+    /// that nobody leads there any more, so that cell's being up means nothing.
+    PreVote {
+        vote: VoteRequest<Types>,
+        deposed: bool,
+    },
+    /// A part of a checkpoint, which is as it is on disk. Parts of one have the same number and come in
+    /// order, each after the one before it is answered.
     Snapshot {
         vote: Vote,
-        checkpoint: Bytes,
+        number: u64,
+        offset: u64,
+        total: u64,
+        part: Bytes,
     },
     Transfer(TransferLeaderRequest<Types>),
+    /// A client's command, as the body of a log entry. Never one with a fence.
+    Write {
+        entry: Bytes,
+    },
+    /// Up to where a linearizable read must have applied.
+    ReadIndex,
 }
 
 pub(crate) enum Response {
@@ -34,6 +50,19 @@ pub(crate) enum Response {
     Transfer {
         accepted: bool,
     },
+    /// The part has arrived, and there is more to come.
+    More,
+    /// The command is committed there; what came of it is the same on every replica.
+    Written {
+        at: Position,
+    },
+    ReadAt {
+        at: Option<Position>,
+    },
+    /// Nothing happened: this replica does not lead.
+    NotLeader,
+    /// Nothing happened: the disk there is full.
+    NoSpace,
     /// The replica could not answer.
     Failed {
         reason: String,
@@ -60,15 +89,24 @@ impl Request {
                 to.byte(2);
                 write_vote_request(&mut to, vote);
             }
-            Request::PreVote(vote) => {
+            Request::PreVote { vote, deposed } => {
                 to.byte(3);
                 write_vote_request(&mut to, vote);
+                to.byte(u8::from(*deposed));
             }
-            Request::Snapshot { vote, checkpoint } => {
+            Request::Snapshot { vote, number, offset, total, part } => {
                 to.byte(4);
                 write_vote(&mut to, vote);
-                to.bytes(checkpoint);
+                to.number(*number);
+                to.number(*offset);
+                to.number(*total);
+                to.bytes(part);
             }
+            Request::Write { entry } => {
+                to.byte(6);
+                to.bytes(entry);
+            }
+            Request::ReadIndex => to.byte(7),
             Request::Transfer(transfer) => {
                 to.byte(5);
                 write_vote(&mut to, transfer.from_leader());
@@ -96,8 +134,16 @@ impl Request {
                 Request::Append(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })
             }
             2 => Request::Vote(read_vote_request(&mut from)?),
-            3 => Request::PreVote(read_vote_request(&mut from)?),
-            4 => Request::Snapshot { vote: read_vote(&mut from)?, checkpoint: from.bytes()? },
+            3 => Request::PreVote { vote: read_vote_request(&mut from)?, deposed: from.byte()? != 0 },
+            4 => Request::Snapshot {
+                vote: read_vote(&mut from)?,
+                number: from.number()?,
+                offset: from.number()?,
+                total: from.number()?,
+                part: from.bytes()?,
+            },
+            6 => Request::Write { entry: from.bytes()? },
+            7 => Request::ReadIndex,
             5 => {
                 let (vote, to) = (read_vote(&mut from)?, from.number()?);
                 Request::Transfer(TransferLeaderRequest::new(vote, to, read_log_id(&mut from)?))
@@ -142,6 +188,17 @@ impl Response {
                 to.byte(8);
                 to.bytes(reason.as_bytes());
             }
+            Response::More => to.byte(9),
+            Response::Written { at } => {
+                to.byte(10);
+                codec::write_position(&mut to, Some(*at));
+            }
+            Response::ReadAt { at } => {
+                to.byte(11);
+                codec::write_position(&mut to, *at);
+            }
+            Response::NotLeader => to.byte(12),
+            Response::NoSpace => to.byte(13),
         }
         to.finish().into()
     }
@@ -162,6 +219,14 @@ impl Response {
             6 => Response::Snapshot { vote: read_vote(&mut from)? },
             7 => Response::Transfer { accepted: from.byte()? != 0 },
             8 => Response::Failed { reason: from.text()?.to_owned() },
+            9 => Response::More,
+            10 => match codec::read_position(&mut from)? {
+                Some(at) => Response::Written { at },
+                None => return Err(from.invalid("a write at no position")),
+            },
+            11 => Response::ReadAt { at: codec::read_position(&mut from)? },
+            12 => Response::NotLeader,
+            13 => Response::NoSpace,
             _ => return Err(from.invalid("kind of response")),
         };
         from.end()?;

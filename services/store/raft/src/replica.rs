@@ -9,10 +9,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base_ids::TenantId;
+use base_ids::{CellId, TenantId};
 use parking_lot::Mutex;
 use store_log::{GroupId, Log, Position};
-use store_mvcc::{Limits, Rejected, Space, Term};
+use store_mvcc::{Limits, Outcome, Rejected, Space, Term};
+use tokio::sync::watch;
 
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::codec;
@@ -39,6 +40,10 @@ pub(crate) struct Replica {
     /// Entries appended and not yet applied, so that applying does not read the disk. Bounded by what may
     /// be in flight at once.
     recent: Mutex<VecDeque<Entry>>,
+    /// Index of the newest entry applied, and one more; for those who wait for it.
+    reached: watch::Sender<u64>,
+    /// What came of the newest entries, while somebody waits for a command that was sent to the leader.
+    outcomes: Mutex<Outcomes>,
     /// Held while a checkpoint is written: there is one unfinished file per tenant. True once this replica
     /// is closed, and what is on disk no longer its to change.
     retired: Mutex<bool>,
@@ -56,6 +61,38 @@ struct Progress {
     checkpointing: bool,
     /// After a failure: when to try again.
     not_before: Option<Instant>,
+}
+
+/// Outcomes kept for those who wait; a follower that is so far behind tells its clients that it cannot say.
+const OUTCOMES: usize = 8192;
+
+#[derive(Default)]
+struct Outcomes {
+    waiting: usize,
+    kept: VecDeque<(Position, Outcome)>,
+}
+
+/// Keeps outcomes from being thrown away; see [`Replica::expect`].
+pub(crate) struct Expecting<'a>(&'a Replica);
+
+impl Drop for Expecting<'_> {
+    fn drop(&mut self) {
+        let mut outcomes = self.0.outcomes.lock();
+        outcomes.waiting -= 1;
+        if outcomes.waiting == 0 {
+            outcomes.kept = VecDeque::new();
+        }
+    }
+}
+
+impl Expecting<'_> {
+    /// What came of the command at `at`, once it is applied here. `None` when that cannot be said: the state
+    /// came past it in a snapshot.
+    pub(crate) async fn outcome(&self, at: Position) -> Option<Outcome> {
+        self.0.reaches(at.index).await;
+        let outcomes = self.0.outcomes.lock();
+        outcomes.kept.iter().rev().find(|(position, _)| *position == at).map(|(_, outcome)| outcome.clone())
+    }
 }
 
 /// What is remembered of the checkpoint on disk.
@@ -84,6 +121,8 @@ impl Replica {
             checkpoints,
             progress: Mutex::default(),
             recent: Mutex::default(),
+            reached: watch::Sender::new(0),
+            outcomes: Mutex::default(),
             retired: Mutex::default(),
         }
     }
@@ -118,6 +157,7 @@ impl Replica {
             progress.applied = Some(checkpoint.applied);
             progress.membership = checkpoint.membership;
             progress.checkpoint = Some(saved);
+            replica.reached.send_replace(checkpoint.applied.index + 1);
         }
         replica.replay()?;
         Ok(replica)
@@ -222,7 +262,46 @@ impl Replica {
         progress.applied = Some(at);
         progress.entries_since += 1;
         progress.bytes_since += bytes;
+        if let Some(outcome) = &reply {
+            let mut outcomes = self.outcomes.lock();
+            if outcomes.waiting > 0 {
+                if outcomes.kept.len() == OUTCOMES {
+                    outcomes.kept.pop_front();
+                }
+                outcomes.kept.push_back((at, outcome.clone()));
+            }
+        }
+        self.reached.send_replace(at.index + 1);
         Reply(reply)
+    }
+
+    /// Called before a command is sent to the leader, so that what comes of it here is kept.
+    pub(crate) fn expect(&self) -> Expecting<'_> {
+        self.outcomes.lock().waiting += 1;
+        Expecting(self)
+    }
+
+    /// Waits until the entry at `index` is applied.
+    pub(crate) async fn reaches(&self, index: u64) {
+        // The sender lives as long as this does.
+        let _ = self.reached.subscribe().wait_for(|reached| *reached > index).await;
+    }
+
+    /// Where `replica` sits, by the newest membership applied.
+    pub(crate) fn seat(&self, replica: ReplicaId) -> Option<CellId> {
+        self.progress.lock().membership.membership().get_node(&replica).map(|seat| seat.cell)
+    }
+
+    /// The other voters and where they sit.
+    pub(crate) fn peers(&self) -> Vec<(ReplicaId, CellId)> {
+        let progress = self.progress.lock();
+        let membership = progress.membership.membership();
+        let voters = membership.voter_ids().filter(|voter| *voter != self.id);
+        voters.filter_map(|voter| Some((voter, membership.get_node(&voter)?.cell))).collect()
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.progress.lock().generation
     }
 
     pub(crate) fn applied(&self) -> Option<Position> {
@@ -346,6 +425,7 @@ impl Replica {
         });
         progress.entries_since = 0;
         progress.bytes_since = 0;
+        self.reached.send_replace(checkpoint.applied.index + 1);
         Ok(())
     }
 }

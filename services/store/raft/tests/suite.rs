@@ -1,4 +1,7 @@
-//! What a group promises, once, for every kind of group: in memory, on disk, on disk and reopened.
+//! What a group promises, once, for every kind of group: in memory, on disk, on disk and reopened, on three
+//! cells and asked at any of them, on three cells of which one is away.
+
+mod cells;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,11 +20,25 @@ struct World {
     group: Group,
     disk: Option<(tempfile::TempDir, Arc<Host>, TenantId)>,
     reopens: bool,
+    replicated: Option<Replicated>,
+}
+
+struct Replicated {
+    cells: cells::Cells,
+    /// Those that are there.
+    places: Vec<usize>,
+    asked: usize,
 }
 
 impl World {
     /// The group after whatever happens between two requests in this world.
     async fn next(&mut self) -> Group {
+        if let Some(replicated) = &mut self.replicated {
+            replicated.asked += 1;
+            let place = replicated.places[replicated.asked % replicated.places.len()];
+            self.group = replicated.cells.group(place).await;
+            self.group.read_index().await.expect("a barrier");
+        }
         if self.reopens
             && let Some((directory, host, tenant)) = &mut self.disk
         {
@@ -39,6 +56,30 @@ impl World {
         }
         self.group.clone()
     }
+
+    /// The group where it is led.
+    async fn next_leading(&mut self) -> Group {
+        self.next().await;
+        if let Some(replicated) = &self.replicated {
+            let leader = replicated.cells.leader(&replicated.places).await;
+            self.group = replicated.cells.group(leader).await;
+            self.group.read_index().await.expect("a barrier");
+        }
+        self.group.clone()
+    }
+}
+
+async fn on_three_cells(one_away: bool) -> World {
+    let cells = cells::Cells::start(|config| config.limits = LIMITS).await;
+    let mut places = vec![0, 1, 2];
+    let leader = cells.leader(&places).await;
+    if one_away {
+        let away = (leader + 1) % 3;
+        cells.net.cut_off(cells.ids[away], &cells.ids);
+        places.retain(|place| *place != away);
+    }
+    let group = cells.group(leader).await;
+    World { group, disk: None, reopens: false, replicated: Some(Replicated { cells, places, asked: leader }) }
 }
 
 async fn placeholder() -> Arc<Host> {
@@ -59,16 +100,19 @@ async fn on_disk(reopens: bool) -> World {
     let host = Host::open(directory.path(), config()).await.expect("open");
     let tenant = TenantId::generate();
     let group = host.create(tenant, Command::default()).await.expect("create");
-    World { group, disk: Some((directory, host, tenant)), reopens }
+    World { group, disk: Some((directory, host, tenant)), reopens, replicated: None }
 }
 
 /// Runs one behaviour in every world.
 fn everywhere<F: Future<Output = ()>>(behaviour: impl Fn(World) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        behaviour(World { group: Group::in_memory(LIMITS), disk: None, reopens: false }).await;
+        let memory = World { group: Group::in_memory(LIMITS), disk: None, reopens: false, replicated: None };
+        behaviour(memory).await;
         behaviour(on_disk(false).await).await;
         behaviour(on_disk(true).await).await;
+        behaviour(on_three_cells(false).await).await;
+        behaviour(on_three_cells(true).await).await;
     });
 }
 
@@ -165,15 +209,15 @@ fn over_quota_only_what_shrinks_goes_through() {
 #[test]
 fn a_loop_that_outlived_its_term_writes_nothing() {
     everywhere(|mut world| async move {
-        let group = world.next().await;
-        let term = group.leadership().borrow().expect("a single replica leads");
+        let group = world.next_leading().await;
+        let term = group.leadership().borrow().expect("somebody leads");
         for (fence, expected) in [
             (None, "at 1"),
             (Some(term), "at 2"),
             (Some(Term(term.0 + 1)), "fenced"),
             (Some(Term(0)), "fenced"),
         ] {
-            let group = world.next().await;
+            let group = world.next_leading().await;
             let ops = vec![put("a", "1", Expect::Any)];
             let written = group.write(Command { ops, fence, at_ms: 0 }).await;
             assert_eq!(outcome(written), expected, "{fence:?}");
@@ -237,14 +281,14 @@ fn history_reaches_back_as_far_as_it_says() {
 #[test]
 fn expired_entries_are_deleted_when_told_the_time() {
     everywhere(|mut world| async move {
-        let group = world.next().await;
+        let group = world.next_leading().await;
         for (name, expires_at_ms) in [("soon", Some(10)), ("later", Some(20)), ("never", None)] {
             let value = Value { body: "x".into(), stamp: "".into() };
             let op = Op::Put { key: key(name), value, expect: Expect::Any, expires_at_ms, shared: false };
             group.write(command(vec![op])).await.expect("a write");
         }
         for (now_ms, gone, left) in [(9, 0, 3), (10, 1, 2), (10, 0, 2), (25, 1, 1), (99, 0, 1)] {
-            let group = world.next().await;
+            let group = world.next_leading().await;
             assert_eq!(group.delete_expired(now_ms).await.expect("a sweep"), gone, "at {now_ms}");
             assert_eq!(group.space().usage().keys, left, "at {now_ms}");
         }
