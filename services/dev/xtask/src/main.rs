@@ -3,6 +3,7 @@
 //! Not here: anything that ships.
 
 mod command;
+mod console;
 mod layers;
 mod licenses;
 mod packages;
@@ -41,6 +42,8 @@ enum Task {
     Licenses,
     /// Install the packages that nodes and tests need
     Packages,
+    /// Build the web console, which the next build of `roadstead` embeds
+    Console,
     /// Build for release and print measured figures as a table
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -62,6 +65,9 @@ fn work(task: Task) -> Result<()> {
     match task {
         Task::Up { arguments } => {
             packages::install_for_nodes()?;
+            if let Err(error) = build_console() {
+                eprintln!("xtask: going on without the console: {error:#}");
+            }
             run(cargo().args(["build", "--release", "--package", "roadstead"]))?;
             let binary = target_dir()?.join("release/roadstead");
             Err(replace_self(std::process::Command::new(binary).arg("up").args(arguments)))
@@ -70,8 +76,10 @@ fn work(task: Task) -> Result<()> {
         Task::Layers => layers::check(),
         Task::Licenses => licenses::check(),
         Task::Packages => packages::install_for_tests(),
+        Task::Console => build_console().map(drop),
         Task::Bench { arguments } => {
-            packages::install_for_nodes()?;
+            packages::install_for_tests()?;
+            console::install_browser_tests(&root()?, &build_console()?)?;
             run(cargo().args(["build", "--release", "--package", "roadstead", "--package", "dev-bench"]))?;
             let release = target_dir()?.join("release");
             let mut bench = std::process::Command::new(release.join("dev-bench"));
@@ -88,6 +96,11 @@ fn test(fast: bool) -> Result<()> {
     if !fast {
         packages::install_for_tests()?;
     }
+    let node = build_console()?;
+    console::test(&root()?, &node)?;
+    if !fast {
+        console::install_browser_tests(&root()?, &node)?;
+    }
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     // The end-to-end tests drive this very binary.
     run(cargo().args(["build", "--package", "roadstead"]))?;
@@ -96,7 +109,18 @@ fn test(fast: bool) -> Result<()> {
     if fast {
         tests.args(["--exclude", "end-to-end"]);
     }
-    run(tests.env("ROADSTEAD_BINARY", target_dir()?.join("debug/roadstead")))
+    // The console's test runs a script of its own on this Node.
+    run(tests.env("ROADSTEAD_BINARY", target_dir()?.join("debug/roadstead")).env("PATH", node.path()))
+}
+
+fn build_console() -> Result<console::Node> {
+    console::build(&root()?, &target_dir()?)
+}
+
+fn root() -> Result<PathBuf> {
+    let metadata =
+        cargo_metadata::MetadataCommand::new().no_deps().exec().context("cargo metadata failed")?;
+    Ok(metadata.workspace_root.into_std_path_buf())
 }
 
 fn target_dir() -> Result<PathBuf> {

@@ -31,8 +31,17 @@ pub fn install_for_nodes() -> Result<()> {
 }
 
 pub fn install_for_tests() -> Result<()> {
-    // A pod borrows curl from the machine to ask the API who it is.
-    install(&[NODE, &[KUBECTL, ("/usr/bin/curl", "curl")]].concat())
+    // A pod borrows curl from the machine to ask the API who it is; the console is shown in Chromium.
+    install(&[NODE, &[KUBECTL, ("/usr/bin/curl", "curl"), ("/usr/bin/chromium", "chromium")]].concat())
+}
+
+/// A Python that can make environments of its own, which fetch tools from PyPI.
+pub fn install_for_python() -> Result<()> {
+    let has_venv = Command::new("python3").args(["-c", "import venv, ensurepip"]).output();
+    if has_venv.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    install(&[("/usr/share/doc/python3-venv", "python3-venv")])
 }
 
 fn install(needs: &[Need]) -> Result<()> {

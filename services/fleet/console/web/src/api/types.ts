@@ -1,0 +1,103 @@
+/**
+ * What the REST API speaks, as its OpenAPI document says (`/openapi.json`). Times are RFC 3339 strings.
+ *
+ * Not here: Kubernetes objects (`kube/types.ts`).
+ */
+
+export type Page<T> = { items: T[]; continue?: string | null };
+
+/** RFC 9457. */
+export type Problem = { type?: string; title: string; status: number; detail: string };
+
+export type Role = "provider" | "admin" | "developer" | "viewer";
+
+export type User = { id: string; email: string; name: string };
+
+export type Session = { id: string; expires_at: string; user: User };
+
+export type Identity = {
+  user?: User | null;
+  token?: ApiToken | null;
+  provider: boolean;
+  memberships: { organization: string; role: Role }[];
+};
+
+export type Organization = { id: string; name: string; created_at: string };
+
+export type Member = { user: User; role: Role; created_at: string; invitation?: string | null };
+
+export type ApiToken = {
+  id: string;
+  description: string;
+  role: Role;
+  organization?: string | null;
+  cluster?: string | null;
+  created_at: string;
+  expires_at?: string | null;
+};
+
+export type CreatedToken = ApiToken & { secret: string };
+
+export type Cluster = {
+  id: string;
+  organization: string;
+  name: string;
+  state: string;
+  kubernetes_version: string;
+  replicas: number;
+  cells?: string[];
+  labels?: Record<string, string>;
+  server_name: string;
+  created_at: string;
+  operation?: string | null;
+};
+
+export type Taint = { key: string; value?: string; effect: string };
+
+export type Machine = { id: string; name: string; state: string; address?: string | null; message?: string | null };
+
+export type NodePool = {
+  id: string;
+  cluster: string;
+  name: string;
+  size: number;
+  provider?: string | null;
+  machine_type?: string | null;
+  labels?: Record<string, string>;
+  taints?: Taint[];
+  state: string;
+  machines?: Machine[];
+  ready?: number;
+  message?: string | null;
+  created_at: string;
+  operation?: string | null;
+};
+
+export type Operation = {
+  id: string;
+  kind: string;
+  organization: string;
+  cluster?: string | null;
+  target: string;
+  state: "running" | "succeeded" | "failed" | "cancelled";
+  progress: number;
+  message: string;
+  created_at: string;
+  finished_at?: string | null;
+};
+
+export type Version = { version: string; default: boolean };
+
+export type MachineType = { name: string; cpus?: number; memory_bytes?: number; description?: string };
+
+export type CellInfo = { id: string; name: string; clusters: number; reachable: boolean };
+
+export type Kubeconfig = { kubeconfig: string };
+
+export type JoinToken = {
+  id?: string;
+  token: string;
+  command: string;
+  expires_at?: string | null;
+  description?: string | null;
+};

@@ -1,0 +1,59 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import * as calls from "../api/calls";
+import { ApiError } from "../api/http";
+import { Button, ProblemNote, TextField } from "../ui/basics";
+import { useSubmit } from "../ui/overlays";
+import { Doorway } from "./Doorway";
+import { enter } from "./SignIn";
+
+export const MIN_PASSWORD = 12;
+export const MAX_PASSWORD = 128;
+
+/**
+ * Takes up an invitation. Its secret is in the address's fragment, which browsers keep to themselves: it
+ * reaches no server log and no referrer.
+ */
+export function Accept() {
+  const navigate = useNavigate();
+  const [given] = useState(() => location.hash.slice(1));
+  const form = useSubmit(async (data) => {
+    const password = String(data.get("password"));
+    if (password !== data.get("again")) {
+      throw new ApiError(0, "The passwords differ", "Type the same password twice.");
+    }
+    await calls.acceptInvitation({
+      invitation: given || String(data.get("invitation")).trim(),
+      name: String(data.get("name")).trim(),
+      password,
+    });
+    await enter();
+    await navigate({ to: "/", replace: true });
+  });
+  return (
+    <Doorway title="Welcome aboard">
+      <p>Choose a name and a password, and you are in.</p>
+      <form onSubmit={form.onSubmit}>
+        {!given && (
+          <TextField label="Invitation" name="invitation" required hint="The code that your admin gave you." />
+        )}
+        <TextField label="Your name" name="name" autoComplete="name" required maxLength={100} autoFocus />
+        <TextField
+          label="Password"
+          name="password"
+          type="password"
+          autoComplete="new-password"
+          required
+          minLength={MIN_PASSWORD}
+          maxLength={MAX_PASSWORD}
+          hint={`${MIN_PASSWORD} to ${MAX_PASSWORD} characters. A few unrelated words do well.`}
+        />
+        <TextField label="The same again" name="again" type="password" autoComplete="new-password" required />
+        {form.error && <ProblemNote error={form.error} />}
+        <Button look="primary" type="submit" busy={form.busy}>
+          Create account
+        </Button>
+      </form>
+    </Doorway>
+  );
+}
