@@ -2,7 +2,8 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import react from "@vitejs/plugin-react";
-import { defineConfig, type Plugin } from "vite";
+import type { Plugin } from "vite";
+import { defineConfig } from "vitest/config";
 
 /**
  * Writes a `.gz` and a `.br` beside every file that gets smaller, so that the server never compresses
@@ -43,4 +44,4 @@ export default defineConfig({
     proxy: { "/api": { target: process.env.ROADSTEAD_URL ?? "https://127.0.0.1:8443", secure: false } },
   },
   test: { environment: "node", include: ["src/**/*.test.ts"] },
-} as Parameters<typeof defineConfig>[0]);
+});

@@ -34,12 +34,12 @@ export function findCluster(live: Live, nameOrId: string): Cluster | undefined {
 }
 
 export function poolsOf(live: Live, cluster: Cluster): NodePool[] {
-  return byName(live.shown.pools).filter((one) => one.cluster === cluster.id || one.cluster === cluster.name);
+  return byName(live.shown.pools).filter((one) => one.cluster === cluster.name);
 }
 
 /** Of one cluster and what belongs to it, the newest first. */
 export function operationsOf(live: Live, cluster: Cluster): Operation[] {
   return [...live.shown.operations.values()]
-    .filter((one) => [one.cluster, one.target].some((it) => it === cluster.id || it === cluster.name))
+    .filter((one) => one.cluster === cluster.id)
     .sort((a, b) => b.created_at.localeCompare(a.created_at));
 }

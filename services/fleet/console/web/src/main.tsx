@@ -1,6 +1,5 @@
 /** Starts the console: one query client, one router. The routes are in `router.tsx`. */
 
-import { CSPProvider } from "@base-ui/react/csp-provider";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { createRoot } from "react-dom/client";
@@ -8,7 +7,6 @@ import { whenSignedOut } from "./api/http";
 import { queryClient, router } from "./router";
 import { sessionQuery } from "./session";
 import "./style.css";
-import { Toasts } from "./ui/overlays";
 import { applyTheme, savedTheme } from "./ui/theme";
 
 applyTheme(savedTheme());
@@ -24,11 +22,7 @@ whenSignedOut(() => {
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has lost its root element");
 createRoot(root).render(
-  // Our policy forbids `<style>` elements; what Base UI would put into them is in style.css.
-  <CSPProvider disableStyleElements>
-    <QueryClientProvider client={queryClient}>
-      <RouterProvider router={router} />
-      <Toasts />
-    </QueryClientProvider>
-  </CSPProvider>,
+  <QueryClientProvider client={queryClient}>
+    <RouterProvider router={router} />
+  </QueryClientProvider>,
 );

@@ -1,6 +1,6 @@
 /**
- * Every address of the console. Pages of a cluster, and those of an organisation's people, are loaded when
- * first visited, so that signing in does not wait for them.
+ * Every address of the console. What comes after the sign-in is loaded in pieces, when it is first needed or
+ * while somebody types their password, so that the first page is there at once.
  */
 
 import { QueryClient } from "@tanstack/react-query";
@@ -15,9 +15,7 @@ import {
 import * as calls from "./api/calls";
 import { ApiError } from "./api/http";
 import { Accept } from "./pages/Accept";
-import { Clusters } from "./pages/Clusters";
 import { Failed, NotFound } from "./pages/Failed";
-import { OrganizationLayout, Shell } from "./pages/Shell";
 import { SignIn } from "./pages/SignIn";
 import { sessionQuery } from "./session";
 import { Loading } from "./ui/basics";
@@ -31,6 +29,8 @@ export const queryClient = new QueryClient({
     },
   },
 });
+
+export const signedInPages = () => import("./pages/signedIn");
 
 const root = createRootRoute({ component: Outlet, notFoundComponent: NotFound });
 
@@ -55,7 +55,7 @@ const app = createRoute({
     if (!identity) throw redirect({ to: "/sign-in", search: { to: location.href }, replace: true });
     return { identity };
   },
-  component: Shell,
+  component: lazyRouteComponent(signedInPages, "Shell"),
   notFoundComponent: NotFound,
 });
 
@@ -89,7 +89,7 @@ const account = createRoute({
 const organization = createRoute({
   getParentRoute: () => app,
   path: "/o/$org",
-  component: OrganizationLayout,
+  component: lazyRouteComponent(signedInPages, "OrganizationLayout"),
 });
 
 const organizationIndex = createRoute({
@@ -100,7 +100,7 @@ const organizationIndex = createRoute({
   },
 });
 
-const clusters = createRoute({ getParentRoute: () => organization, path: "/clusters", component: Clusters });
+const clusters = createRoute({ getParentRoute: () => organization, path: "/clusters", component: lazyRouteComponent(signedInPages, "Clusters") });
 
 const newCluster = createRoute({
   getParentRoute: () => organization,

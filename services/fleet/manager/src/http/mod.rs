@@ -130,11 +130,21 @@ fn router(state: Arc<State>) -> Router {
         router = router.route(route.path, route.handler.route_layer(admit));
     }
     router
-        .fallback(|| async { Failure::NotFound("path") })
+        .fallback(elsewhere)
         .method_not_allowed_fallback(|| async { Failure::MethodNotAllowed })
         .layer(middleware::from_fn(whole_body))
         .layer(middleware::from_fn_with_state(state.clone(), observe))
         .with_state(state)
+}
+
+/// What is no route: the console's pages, whose addresses the console itself makes sense of. Below `/api` an
+/// unknown path is a mistake that a program has to hear of.
+async fn elsewhere(request: Request) -> Response {
+    let path = request.uri().path();
+    if path == "/api" || path.starts_with("/api/") {
+        return Failure::NotFound("path").into_response();
+    }
+    fleet_console::respond(request.method(), path, request.headers())
 }
 
 /// Takes in the whole body before anything is decided: an answer that leaves a body unread resets the

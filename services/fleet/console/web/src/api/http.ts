@@ -42,7 +42,7 @@ export async function request<T>(path: string, options: Options = {}): Promise<T
   const method = options.method ?? "GET";
   const headers = new Headers({ accept: "application/json" });
   if (options.body !== undefined) {
-    headers.set("content-type", "application/json");
+    headers.set("content-type", method === "PATCH" ? "application/merge-patch+json" : "application/json");
   }
   if (method === "POST") headers.set("idempotency-key", options.idempotencyKey ?? crypto.randomUUID());
   const init: RequestInit = { method, headers, credentials: "same-origin", cache: "no-store" };

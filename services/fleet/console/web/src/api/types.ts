@@ -24,14 +24,24 @@ export type Identity = {
 
 export type Organization = { id: string; name: string; created_at: string };
 
-export type Member = { user: User; role: Role; created_at: string; invitation?: string | null };
+export type Member = {
+  user: User;
+  role: Role;
+  /** They may nothing until they have accepted. */
+  invited?: boolean;
+  created_at: string;
+  /** Shown this once. */
+  invitation?: string | null;
+};
 
 export type ApiToken = {
   id: string;
   description: string;
   role: Role;
   organization?: string | null;
+  /** Id of the one cluster that it is limited to. */
   cluster?: string | null;
+  created_by?: string | null;
   created_at: string;
   expires_at?: string | null;
 };
@@ -58,6 +68,7 @@ export type Machine = { id: string; name: string; state: string; address?: strin
 
 export type NodePool = {
   id: string;
+  /** Name of its cluster. */
   cluster: string;
   name: string;
   size: number;
@@ -77,7 +88,9 @@ export type Operation = {
   id: string;
   kind: string;
   organization: string;
+  /** Id of the cluster it is about, which may be gone. */
   cluster?: string | null;
+  /** Name of what it changes. */
   target: string;
   state: "running" | "succeeded" | "failed" | "cancelled";
   progress: number;
@@ -88,7 +101,7 @@ export type Operation = {
 
 export type Version = { version: string; default: boolean };
 
-export type MachineType = { name: string; cpus?: number; memory_bytes?: number; description?: string };
+export type MachineType = { name: string; provider: string; cpu_millis: number; memory_bytes: number; default?: boolean };
 
 export type CellInfo = { id: string; name: string; clusters: number; reachable: boolean };
 

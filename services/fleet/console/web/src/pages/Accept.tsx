@@ -3,7 +3,7 @@ import { useState } from "react";
 import * as calls from "../api/calls";
 import { ApiError } from "../api/http";
 import { Button, ProblemNote, TextField } from "../ui/basics";
-import { useSubmit } from "../ui/overlays";
+import { useSubmit } from "../ui/submit";
 import { Doorway } from "./Doorway";
 import { enter } from "./SignIn";
 
@@ -17,14 +17,15 @@ export const MAX_PASSWORD = 128;
 export function Accept() {
   const navigate = useNavigate();
   const [given] = useState(() => location.hash.slice(1));
+  const [known, setKnown] = useState(false);
   const form = useSubmit(async (data) => {
     const password = String(data.get("password"));
-    if (password !== data.get("again")) {
+    if (!known && password !== data.get("again")) {
       throw new ApiError(0, "The passwords differ", "Type the same password twice.");
     }
     await calls.acceptInvitation({
       invitation: given || String(data.get("invitation")).trim(),
-      name: String(data.get("name")).trim(),
+      name: String(data.get("name") ?? "").trim(),
       password,
     });
     await enter();
@@ -32,26 +33,36 @@ export function Accept() {
   });
   return (
     <Doorway title="Welcome aboard">
-      <p>Choose a name and a password, and you are in.</p>
+      <p>{known ? "Your password shows that it is you." : "Choose a name and a password, and you are in."}</p>
       <form onSubmit={form.onSubmit}>
         {!given && (
           <TextField label="Invitation" name="invitation" required hint="The code that your admin gave you." />
         )}
-        <TextField label="Your name" name="name" autoComplete="name" required maxLength={100} autoFocus />
-        <TextField
-          label="Password"
-          name="password"
-          type="password"
-          autoComplete="new-password"
-          required
-          minLength={MIN_PASSWORD}
-          maxLength={MAX_PASSWORD}
-          hint={`${MIN_PASSWORD} to ${MAX_PASSWORD} characters. A few unrelated words do well.`}
-        />
-        <TextField label="The same again" name="again" type="password" autoComplete="new-password" required />
+        <label className="check">
+          <input type="checkbox" checked={known} onChange={(event) => setKnown(event.target.checked)} />
+          I have a Roadstead account already
+        </label>
+        {known ? (
+          <TextField label="Password" name="password" type="password" autoComplete="current-password" required />
+        ) : (
+          <>
+            <TextField label="Your name" name="name" autoComplete="name" required maxLength={100} autoFocus />
+            <TextField
+              label="Password"
+              name="password"
+              type="password"
+              autoComplete="new-password"
+              required
+              minLength={MIN_PASSWORD}
+              maxLength={MAX_PASSWORD}
+              hint={`${MIN_PASSWORD} to ${MAX_PASSWORD} characters. A few unrelated words do well.`}
+            />
+            <TextField label="The same again" name="again" type="password" autoComplete="new-password" required />
+          </>
+        )}
         {form.error && <ProblemNote error={form.error} />}
         <Button look="primary" type="submit" busy={form.busy}>
-          Create account
+          {known ? "Join" : "Create account"}
         </Button>
       </form>
     </Doorway>

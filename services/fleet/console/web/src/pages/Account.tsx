@@ -2,7 +2,8 @@ import * as calls from "../api/calls";
 import { ApiError } from "../api/http";
 import { useIdentity } from "../session";
 import { Button, Card, Definitions, ProblemNote, TextField } from "../ui/basics";
-import { say, useSubmit } from "../ui/overlays";
+import { say } from "../ui/overlays";
+import { useSubmit } from "../ui/submit";
 import { MAX_PASSWORD, MIN_PASSWORD } from "./Accept";
 
 export function Account() {

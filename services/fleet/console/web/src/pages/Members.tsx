@@ -6,7 +6,7 @@ import { asApiError } from "../api/http";
 import type { Member, Role } from "../api/types";
 import { queryClient } from "../router";
 import { roles, useIdentity } from "../session";
-import { Age, Button, CopyBlock, Loading, Note, ProblemNote, SelectField, Table, TextField } from "../ui/basics";
+import { Age, Badge, Button, CopyBlock, Loading, Note, ProblemNote, SelectField, Table, TextField } from "../ui/basics";
 import { ConfirmDialog, FormDialog, say, sayError } from "../ui/overlays";
 
 export function Members() {
@@ -65,7 +65,8 @@ export function Members() {
           {members.data.map((member) => (
             <tr key={member.user.id}>
               <th scope="row">
-                {member.user.name || <span className="quiet-text">invited</span>}
+                {member.user.name || <span className="quiet-text">no name yet</span>}
+                {member.invited && <Badge tone="busy">invited</Badge>}
                 {member.user.id === me && <span className="quiet-text"> (you)</span>}
               </th>
               <td>{member.user.email}</td>

@@ -3,7 +3,7 @@ import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import * as calls from "../api/calls";
 import { liveOf } from "../live";
 import { Button, ProblemNote, SelectField, TextField } from "../ui/basics";
-import { useSubmit } from "../ui/overlays";
+import { useSubmit } from "../ui/submit";
 
 /** What names of ours look like, as the server's own rule says. */
 export const SLUG = "[a-z]([a-z0-9\\-]{0,38}[a-z0-9])?";

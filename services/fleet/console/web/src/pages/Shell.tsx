@@ -1,5 +1,6 @@
 /** What surrounds every page of whoever is signed in: where they are, where they can go, who they are. */
 
+import { CSPProvider } from "@base-ui/react/csp-provider";
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useNavigate, useParams } from "@tanstack/react-router";
 import { useState } from "react";
@@ -9,14 +10,15 @@ import { organizationsQuery, queryClient } from "../router";
 import { roleIn, sessionQuery, useIdentity } from "../session";
 import { Button, Loading, Note, ProblemNote } from "../ui/basics";
 import { Icon } from "../ui/icons";
-import { DropMenu, type MenuEntry, sayError } from "../ui/overlays";
+import { DropMenu, type MenuEntry, sayError, Toasts } from "../ui/overlays";
 import { applyTheme, savedTheme, type Theme } from "../ui/theme";
 
 export function Shell() {
   const identity = useIdentity();
   const { org } = useParams({ strict: false });
   return (
-    <>
+    // Our policy forbids `<style>` elements; what Base UI would put into them is in style.css.
+    <CSPProvider disableStyleElements>
       <a className="skip" href="#content">
         Skip to content
       </a>
@@ -48,7 +50,8 @@ export function Shell() {
         <UserMenu />
       </header>
       <Outlet />
-    </>
+      <Toasts />
+    </CSPProvider>
   );
 }
 

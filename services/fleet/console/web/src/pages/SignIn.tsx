@@ -1,15 +1,18 @@
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import * as calls from "../api/calls";
 import { ApiError } from "../api/http";
-import { queryClient } from "../router";
+import { useEffect } from "react";
+import { queryClient, signedInPages } from "../router";
 import { forgetLive } from "../live";
 import { Button, ProblemNote, TextField } from "../ui/basics";
-import { useSubmit } from "../ui/overlays";
+import { useSubmit } from "../ui/submit";
 import { Doorway } from "./Doorway";
 
 export function SignIn() {
   const { to } = useSearch({ from: "/sign-in" });
   const navigate = useNavigate();
+  // What comes next is here by the time the password is typed.
+  useEffect(() => void signedInPages(), []);
   const form = useSubmit(async (data) => {
     try {
       await calls.signIn(String(data.get("email")).trim(), String(data.get("password")));

@@ -97,9 +97,16 @@ export function Tokens() {
         <Table label="API tokens" head={["For", "Role", "Cluster", "Expires", "Age", ""]}>
           {shown.map((token) => (
             <tr key={token.id}>
-              <th scope="row">{token.description}</th>
+              <th scope="row">
+                {token.description}
+                {token.created_by && <div className="hint">by {token.created_by}</div>}
+              </th>
               <td>{token.role}</td>
-              <td>{token.cluster ?? "all"}</td>
+              <td>
+                {token.cluster
+                  ? (clusters.find((one) => one.id === token.cluster)?.name ?? "one that is gone")
+                  : "all"}
+              </td>
               <td>
                 {!token.expires_at ? (
                   "never"

@@ -14,7 +14,7 @@ import { toneOf } from "../../ui/tone";
 import { SLUG, SLUG_HINT } from "../NewCluster";
 import { useCluster } from "./context";
 import { Collection } from "./Collection";
-import { parseLabels } from "./Overview";
+import { parseLabels } from "./labels";
 
 const MAX_POOL = 1000;
 
@@ -61,7 +61,7 @@ function PoolRows({ pool, developer }: { pool: NodePool; developer: boolean }) {
           {pool.ready ?? machines.filter((one) => one.state === "joined").length} of {pool.size} ready
         </td>
         <td>
-          {pool.machine_type ?? "default"}
+          {pool.machine_type || "default"}
           {pool.provider && <span className="quiet-text"> on {pool.provider}</span>}
         </td>
         <td>
@@ -116,7 +116,13 @@ function CreatePool() {
       <SelectField
         label="Machine type"
         name="machine_type"
-        options={[{ value: "", text: "Default" }, ...known.map((one) => ({ value: one.name, text: typeText(one) }))]}
+        key={known.length}
+        defaultValue={known.find((one) => one.default)?.name ?? ""}
+        options={
+          known.length > 0
+            ? known.map((one) => ({ value: one.name, text: typeText(one) }))
+            : [{ value: "", text: "Default" }]
+        }
       />
       <TextField label="Labels of its nodes" name="labels" hint="Such as tier=front, disk=ssd; may stay empty." />
     </FormDialog>
@@ -124,8 +130,7 @@ function CreatePool() {
 }
 
 function typeText(type: MachineType): string {
-  const size = [type.cpus && `${type.cpus} CPU`, type.memory_bytes && bytes(type.memory_bytes)].filter(Boolean);
-  return size.length > 0 ? `${type.name} (${size.join(", ")})` : type.name;
+  return `${type.name} (${type.cpu_millis / 1000} CPU, ${bytes(type.memory_bytes)})`;
 }
 
 function ResizePool({ pool }: { pool: NodePool }) {
