@@ -123,7 +123,7 @@ pub struct MachineSpec {
 }
 
 /// What a machine needs to become a node.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Join {
     /// The API server, or gateways before it; a provider takes one that its machines can reach.
     pub servers: Vec<SocketAddr>,

@@ -1,7 +1,8 @@
 //! A machine that carries several nodes: one bridge, one network namespace per node.
 //!
 //! [`HostNetwork::create`] sweeps what an earlier run of the same data directory left, then makes the
-//! bridge; [`HostNetwork::add_node`] makes a node's namespace with its address. The machine reaches the
+//! bridge; [`HostNetwork::attach`] finds one that another process made; [`HostNetwork::add_node`] makes a
+//! node's namespace with its address. The machine reaches the
 //! nodes and they it (at [`HostNetwork::gateway`]) over the bridge.
 
 use std::io;
@@ -28,6 +29,8 @@ pub enum HostError {
     NotRoot,
     #[error("no free /24 in {range} for the bridge of this run; other runs hold them all")]
     NoRange { range: Subnet },
+    #[error("there is no bridge {bridge}: whoever was to make it is gone")]
+    NoBridge { bridge: String },
     #[error("{index} is not a node number: at most {NODES_MAX} nodes per machine")]
     TooMany { index: u8 },
     #[error(transparent)]
@@ -81,6 +84,23 @@ impl HostNetwork {
         run("nft", &["-f", "-"], Some(&network.rules())).await?;
         info!(%bridge, %subnet, "bridge for local nodes is up");
         Ok(network)
+    }
+
+    /// The bridge of this run as [`HostNetwork::create`] made it in another process. Sweeps nothing.
+    pub async fn attach(run_id: &RunId) -> Result<HostNetwork, HostError> {
+        let bridge = bridge_name(run_id);
+        let printed = match run("ip", &["-json", "addr", "show", "dev", &bridge], None).await {
+            Ok(printed) => printed,
+            Err(error) if error.said("does not exist") => return Err(HostError::NoBridge { bridge }),
+            Err(error) => return Err(error.into()),
+        };
+        let links: Vec<LinkAddresses> = serde_json::from_str(&printed).map_err(HostError::Output)?;
+        let own = links.into_iter().flat_map(|link| link.addr_info).find_map(|one| {
+            let (Some(IpAddr::V4(gateway)), Some(prefix)) = (one.local, one.prefixlen) else { return None };
+            Some((gateway, Subnet::new(IpAddr::V4(gateway), prefix)?))
+        });
+        let (gateway, subnet) = own.ok_or(HostError::NoBridge { bridge })?;
+        Ok(HostNetwork { run: run_id.clone(), subnet, gateway })
     }
 
     /// The machine's own address on the bridge: where nodes reach the gateway process.

@@ -74,6 +74,12 @@ pub enum Command {
         #[arg(long)]
         config: PathBuf,
     },
+    /// Run the cloud provider of this machine
+    #[command(hide = true)]
+    CloudLocal {
+        #[arg(long)]
+        config: PathBuf,
+    },
     /// Join a machine to a cluster, or run it
     #[command(subcommand)]
     Node(Node),

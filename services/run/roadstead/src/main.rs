@@ -1,9 +1,7 @@
 //! The one binary: argument parsing and wiring, nothing else.
 
-mod child;
 mod cli;
 mod client;
-mod files;
 mod service;
 mod up;
 
@@ -40,6 +38,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Up(options) => up::run(options).await,
         Command::Cell { config } => service::cell(&config).await,
         Command::Gateway { config } => service::gateway(&config).await,
+        Command::CloudLocal { config } => service::cloud_local(&config).await,
         Command::Node(command) => service::node(command).await,
         Command::Cluster(asked) => client::cluster(&asked.connection, asked.verb).await,
         Command::Org(asked) => client::org(&asked.connection, asked.verb).await,

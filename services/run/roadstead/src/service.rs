@@ -2,20 +2,25 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use base_clock::SystemClock;
+use base_files::{lock_dir, private_dir};
+use base_net::pki::Issued;
 use base_net::tasks::Tasks;
+use cloud_local::Local;
 use node_agent::{JoinOptions, NodeConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::child::{die_with_parent, say_ready};
 use crate::cli::Node;
+use base_child::{die_with_parent, say_ready};
 
 /// How long tasks get to end after the signal.
 const STOP_PATIENCE: Duration = Duration::from_secs(12);
@@ -28,6 +33,11 @@ pub struct CellReady {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GatewayReady {}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CloudReady {
+    pub rpc: SocketAddr,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NodeReady {
@@ -60,6 +70,36 @@ pub async fn gateway(config: &Path) -> Result<()> {
     stop_signal().await?;
     tasks.stop(STOP_PATIENCE).await;
     Ok(())
+}
+
+pub async fn cloud_local(config: &Path) -> Result<()> {
+    die_with_parent()?;
+    let config: cloud_local::Config = read_config(config)?;
+    let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-cloud-local"))?;
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    private_dir(&config.data_dir)?;
+    let _lock = lock_dir(&config.data_dir)?;
+    let tasks = Tasks::new();
+    let listener = listen(config.listen, config.any_port_if_taken).await?;
+    let rpc = listener.local_addr()?;
+    let local = Local::start(&config, binary, SystemClock::shared(), &tasks).await?;
+    let identity = Issued { cert_pem: config.cert_pem.clone(), key_pem: config.key_pem.clone() };
+    cloud_interface::serve(listener, &identity, &config.ca_pem, Arc::new(local.clone()), &tasks)?;
+    say_ready(&CloudReady { rpc })?;
+    stop_signal().await?;
+    local.stop().await;
+    tasks.stop(STOP_PATIENCE).await;
+    Ok(())
+}
+
+async fn listen(address: SocketAddr, any_port_if_taken: bool) -> Result<TcpListener> {
+    let bound = match TcpListener::bind(address).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && any_port_if_taken => {
+            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await
+        }
+        bound => bound,
+    };
+    bound.with_context(|| format!("cannot listen on {address}"))
 }
 
 /// SIGTERM or SIGINT, whichever is first.

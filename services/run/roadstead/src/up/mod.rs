@@ -18,10 +18,10 @@ use fleet_client::{Client, ClientError};
 use fleet_manager::{Manager, Place};
 use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Role};
 
-use crate::child::{Recipe, Running};
 use crate::cli::Up;
-use crate::files::{lock_dir, private_dir, read_text, write_private};
 use crate::service::{CellReady, GatewayReady, stop_signal};
+use base_child::{Recipe, Running};
+use base_files::{lock_dir, private_dir, read_text, write_private};
 
 use layout::Layout;
 

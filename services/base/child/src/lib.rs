@@ -1,6 +1,7 @@
 //! Child processes: started, waited for until ready, restarted when they die, ended in order.
 //!
 //! A child writes one line of JSON to its standard output once it serves; its standard error is its log.
+//! [`Recipe::keep_running`] is for one that must come up, [`Recipe::keep_trying`] for one that may not.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// A child that says nothing for this long will not come up. A node imports images first.
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
@@ -41,6 +42,18 @@ pub struct Recipe {
 pub struct Running<T> {
     /// What it said when it was ready, again after each restart.
     pub ready: mpsc::Receiver<T>,
+}
+
+/// How a child of [`Recipe::keep_trying`] is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It runs and has not said that it is ready.
+    Starting,
+    Ready,
+    /// It ended, or never started, and is started again after a while.
+    Down {
+        why: String,
+    },
 }
 
 /// Said by a child that serves; see [`Running::ready`].
@@ -69,7 +82,7 @@ impl Recipe {
         self,
         tasks: &Tasks,
     ) -> Result<(T, Running<T>)> {
-        let (mut child, first) = self.start().await?;
+        let (mut child, first) = self.start(READY_TIMEOUT).await?;
         let (tell, ready) = mpsc::channel(8);
         let stop = tasks.stopping();
         tasks.spawn_to_end(async move {
@@ -89,7 +102,7 @@ impl Recipe {
                         () = stop.cancelled() => return,
                     }
                     delay = (delay * 2).min(LONGEST_RESTART_DELAY);
-                    match self.start().await {
+                    match self.start(READY_TIMEOUT).await {
                         Ok((again, said)) => {
                             child = again;
                             delay = RESTART_DELAY;
@@ -105,7 +118,43 @@ impl Recipe {
         Ok((first, Running { ready }))
     }
 
-    async fn start<T: DeserializeOwned>(&self) -> Result<(Child, T)> {
+    /// Keeps the child running until `tasks` is stopped, whether or not it ever becomes ready; what it
+    /// says is of no interest. One that is not ready within `patience` is started anew.
+    pub fn keep_trying(self, patience: Duration, tasks: &Tasks) -> watch::Receiver<Health> {
+        let (tell, health) = watch::channel(Health::Starting);
+        let stop = tasks.stopping();
+        tasks.spawn_to_end(async move {
+            let mut delay = RESTART_DELAY;
+            loop {
+                tell.send_replace(Health::Starting);
+                let started = tokio::select! {
+                    started = self.start::<serde_json::Value>(patience) => started,
+                    () = stop.cancelled() => return,
+                };
+                let why = match started {
+                    Ok((mut child, _)) => {
+                        delay = RESTART_DELAY;
+                        tell.send_replace(Health::Ready);
+                        tokio::select! {
+                            status = child.wait() => format!("{}: {}", describe(status), self.last_words()),
+                            () = stop.cancelled() => return end(&self.name, child).await,
+                        }
+                    }
+                    Err(error) => format!("{error:#}"),
+                };
+                tracing::warn!(child = %self.name, %why, wait_ms = delay.as_millis() as u64, "down; starting it again");
+                tell.send_replace(Health::Down { why });
+                tokio::select! {
+                    () = tokio::time::sleep(delay) => {}
+                    () = stop.cancelled() => return,
+                }
+                delay = (delay * 2).min(LONGEST_RESTART_DELAY);
+            }
+        });
+        health
+    }
+
+    async fn start<T: DeserializeOwned>(&self, patience: Duration) -> Result<(Child, T)> {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -123,7 +172,7 @@ impl Recipe {
             .with_context(|| format!("cannot start {}", self.name))?;
         let stdout = child.stdout.take().ok_or_else(|| anyhow!("{} has no output", self.name))?;
         let mut lines = BufReader::new(stdout).lines();
-        let line = tokio::time::timeout(READY_TIMEOUT, lines.next_line()).await;
+        let line = tokio::time::timeout(patience, lines.next_line()).await;
         let line = match line {
             Ok(Ok(Some(line))) => line,
             Ok(_) => {
@@ -132,7 +181,7 @@ impl Recipe {
             }
             Err(_) => {
                 end(&self.name, child).await;
-                bail!("{} was not ready within {READY_TIMEOUT:?}; see {}", self.name, self.log.display());
+                bail!("{} was not ready within {patience:?}; see {}", self.name, self.log.display());
             }
         };
         // Whatever else it prints is read and thrown away, or it would block once the pipe is full.

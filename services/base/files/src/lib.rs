@@ -1,4 +1,6 @@
-//! Small files that must be whole and, where they hold secrets, private.
+//! Small files that must be whole and, where they hold secrets, private; folders with one user at a time.
+//!
+//! Not here: anything large, or written often (`store/log`).
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
