@@ -346,13 +346,13 @@ async fn serve_stream(
             // Gone with the connection, if the connection is gone.
             let _ = answers.send(FromNode { message: Some(from_node::Message::Refused(refused)) }).await;
         }
-        Ok((mut local, slot)) => {
+        Ok((local, slot)) => {
             let opened = open(client, Call::Data, STREAM_ID, MetadataValue::from(id), slot).await;
-            let mut remote = match opened {
+            let remote = match opened {
                 Ok(remote) => remote,
                 Err(error) => return debug!(id, %error, "the server no longer wants this stream"),
             };
-            if let Err(error) = tokio::io::copy_bidirectional(&mut local, &mut remote).await {
+            if let Err(error) = base_net::relay(local, remote).await {
                 debug!(id, %error, "tunnel stream was cut");
             }
         }

@@ -31,11 +31,8 @@ impl Kubectl {
     }
 
     pub fn run_with(&self, words: &[&str], stdin: &str) -> Result<Ran> {
-        let mut child = Command::new("kubectl")
-            .args(words)
-            .env("KUBECONFIG", &self.kubeconfig)
-            // A cache of its own: discovery of one test's cluster must not answer for another's.
-            .env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"))
+        let mut child = self
+            .command(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -50,6 +47,17 @@ impl Kubectl {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
+    }
+
+    /// `kubectl` with these words, yet to be run.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        command
+            .args(words)
+            .env("KUBECONFIG", &self.kubeconfig)
+            // A cache of its own: discovery of one test's cluster must not answer for another's.
+            .env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"));
+        command
     }
 
     /// Standard output of a run that must succeed.

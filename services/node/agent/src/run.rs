@@ -360,7 +360,7 @@ fn local_address(
 async fn serve_api(listener: TcpListener, tunnel: TunnelClient) {
     let slots = Arc::new(Semaphore::new(API_CONNECTIONS));
     loop {
-        let mut stream = match listener.accept().await {
+        let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 warn!(%error, "accepting a connection to the Service kubernetes failed");
@@ -375,8 +375,8 @@ async fn serve_api(listener: TcpListener, tunnel: TunnelClient) {
             let _slot = slot;
             let _ = stream.set_nodelay(true);
             match tunnel.dial(APISERVER).await {
-                Ok(mut remote) => {
-                    if let Err(error) = tokio::io::copy_bidirectional(&mut stream, &mut remote).await {
+                Ok(remote) => {
+                    if let Err(error) = base_net::relay(stream, remote).await {
                         debug!(%error, "connection of a pod to the API server was cut");
                     }
                 }

@@ -23,9 +23,6 @@ use crate::body::{Body, Response, empty, read_within};
 use crate::kubelet::Kubelet;
 use crate::pipeline::Call;
 
-/// Carried per direction before it is written on.
-const COPY_BYTES: usize = 32 * 1024;
-
 pub fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name, wanted: &str| {
         headers
@@ -89,10 +86,7 @@ pub fn join(
                 return;
             }
         };
-        let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
-        let copied =
-            tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, COPY_BYTES, COPY_BYTES).await;
-        if let Err(cause) = copied {
+        if let Err(cause) = base_net::relay(TokioIo::new(client), TokioIo::new(backend)).await {
             span.in_scope(|| tracing::debug!(error = %cause, "a tunnelled connection ended"));
         }
     });

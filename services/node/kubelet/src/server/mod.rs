@@ -467,11 +467,11 @@ async fn relay_spdy(mut request: Request, url: &str) -> Response {
     let client = hyper::upgrade::on(&mut request);
     let protocol = upgraded.protocol.clone();
     tokio::spawn(async move {
-        let spdy::Upgraded { mut stream, early, .. } = upgraded;
+        let spdy::Upgraded { stream, early, .. } = upgraded;
         let relayed = async {
             let mut client = TokioIo::new(client.await.map_err(io::Error::other)?);
             client.write_all(&early).await?;
-            tokio::io::copy_bidirectional(&mut client, &mut stream).await
+            base_net::relay(client, stream).await
         };
         if let Err(error) = relayed.await {
             tracing::debug!(%error, "SPDY relay broke off");

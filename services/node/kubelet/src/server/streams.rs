@@ -3,6 +3,10 @@
 //! `v5.channel.k8s.io` and `v4.channel.k8s.io` put a channel number before each message; 255 ends a channel in v5.
 //! A tunnelled port-forward carries SPDY inside the WebSocket, and a SPDY client speaks it outright: both are
 //! relayed byte for byte, since containerd understands them.
+//!
+//! Each session has two halves that never wait for one another: one carries what the runtime says to the client,
+//! the other what the client says to the runtime. `cat` shows why: it reads no further while nobody takes what it
+//! has written. Neither half has a queue of any size worth the name, so whoever does not read stops its writer.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +14,8 @@ use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -34,8 +40,32 @@ const CLOSE: u8 = 255;
 /// Frames on their way from the runtime to a slow client.
 const QUEUE: usize = 16;
 
+/// Pings of the runtime that wait for an answer.
+const PONGS: usize = 4;
+
+/// Read of a tunnelled connection at a time.
+const TUNNEL_BYTES: usize = 32 << 10;
+
+/// How long a client may take to read the end of a session.
+const GOODBYE: Duration = Duration::from_secs(30);
+
 /// Keeps proxies in between from giving up on a quiet session.
 const PING_EVERY: Duration = Duration::from_secs(30);
+
+type ToClient = SplitSink<WebSocket, Message>;
+type FromClient = SplitStream<WebSocket>;
+
+/// The client's channels and the runtime's streams, in pairs.
+struct Streams(Vec<(u8, u32)>);
+
+impl Streams {
+    fn stream(&self, channel: u8) -> Option<u32> {
+        self.0.iter().find(|(own, _)| *own == channel).map(|(_, stream)| *stream)
+    }
+    fn channel(&self, stream: u32) -> Option<u8> {
+        self.0.iter().find(|(_, own)| *own == stream).map(|(channel, _)| *channel)
+    }
+}
 
 /// Which streams a command has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,13 +88,22 @@ const LAST_WORDS_PAUSE: Duration = Duration::from_millis(40);
 
 /// Relays a command's streams until it has ended. With `words`, the log of its container, the session also
 /// gets what was written before it began.
-pub async fn command(mut socket: WebSocket, url: &str, wanted: Wanted, words: Option<PathBuf>) {
+pub async fn command(socket: WebSocket, url: &str, wanted: Wanted, words: Option<PathBuf>) {
     let v5 = socket.protocol().is_some_and(|protocol| protocol.as_bytes() == V5.as_bytes());
-    let upgraded = spdy::upgrade(url, &[REMOTE_COMMAND.to_owned()]).await;
-    let result = match upgraded {
-        Ok(upgraded) => relay_command(&mut socket, upgraded, wanted, v5, words.as_deref()).await,
-        Err(error) => Err(error),
+    let (mut client, mut messages) = socket.split();
+    let result = async {
+        let (mut to, from) = spdy::upgrade(url, &[REMOTE_COMMAND.to_owned()]).await?.into_spdy();
+        let streams = open_command(&mut to, wanted).await?;
+        // An empty message tells the client that the session stands.
+        let lowest = [STDOUT, STDERR, ERROR].into_iter().find(|channel| streams.stream(*channel).is_some());
+        send(&mut client, lowest.unwrap_or(ERROR), &[]).await?;
+        let (pong, pongs) = mpsc::channel(PONGS);
+        tokio::select! {
+            ended = command_output(&mut client, frames(from), pong, &streams, words.as_deref()) => ended,
+            () = command_input(&mut messages, to, pongs, &streams, v5) => Ok(()),
+        }
     };
+    let result: io::Result<()> = result.await;
     if let Err(error) = result {
         tracing::debug!(%error, "streams broke off");
         let status = serde_json::json!({
@@ -73,21 +112,14 @@ pub async fn command(mut socket: WebSocket, url: &str, wanted: Wanted, words: Op
         let mut message = vec![ERROR];
         message.extend_from_slice(status.to_string().as_bytes());
         // The client may be what broke off.
-        let _ = socket.send(Message::Binary(message.into())).await;
+        let _ = client.send(Message::Binary(message.into())).await;
     }
-    close(socket).await;
+    close(client, messages).await;
 }
 
-async fn relay_command(
-    socket: &mut WebSocket,
-    upgraded: Upgraded,
-    wanted: Wanted,
-    v5: bool,
-    words: Option<&Path>,
-) -> io::Result<()> {
-    let (mut to, from) = upgraded.into_spdy();
-    // Kubernetes' server waits for all streams that the request named before it starts the command.
-    let mut streams: Vec<(u8, u32)> = Vec::new();
+/// Kubernetes' server waits for all streams that the request named before it starts the command.
+async fn open_command(to: &mut spdy::Sender, wanted: Wanted) -> io::Result<Streams> {
+    let mut streams = Vec::new();
     for (channel, kind, is_wanted) in [
         (ERROR, "error", true),
         (STDIN, "stdin", wanted.stdin),
@@ -99,81 +131,76 @@ async fn relay_command(
             streams.push((channel, to.open(&[("streamtype", kind)]).await?));
         }
     }
-    let stream_of = |channel: u8| streams.iter().find(|(own, _)| *own == channel).map(|(_, stream)| *stream);
-    let channel_of =
-        |stream: u32| streams.iter().find(|(_, own)| *own == stream).map(|(channel, _)| *channel);
-    let mut open: Vec<u8> = streams
-        .iter()
-        .map(|(channel, _)| *channel)
-        .filter(|one| matches!(*one, STDOUT | STDERR | ERROR))
-        .collect();
-    // An empty message tells the client that the session stands.
-    let lowest =
-        [STDOUT, STDERR, ERROR].into_iter().find(|channel| stream_of(*channel).is_some()).unwrap_or(ERROR);
-    send(socket, lowest, &[]).await?;
+    Ok(Streams(streams))
+}
+
+/// Carries what the runtime says to the client, until all of it was said.
+async fn command_output(
+    client: &mut ToClient,
+    mut frames: mpsc::Receiver<io::Result<Frame>>,
+    pong: mpsc::Sender<u32>,
+    streams: &Streams,
+    words: Option<&Path>,
+) -> io::Result<()> {
+    let mut open: Vec<u8> = streams.0.iter().map(|(channel, _)| *channel).collect();
+    open.retain(|channel| matches!(*channel, STDOUT | STDERR | ERROR));
     let mut heard = Heard::default();
     // Told once the runtime has attached: a client whose attachment fails reads the whole log by itself.
     let mut untold = words;
     let attached = tokio::time::sleep(ATTACH_PATIENCE);
     tokio::pin!(attached);
-
-    let mut frames = frames(from);
     let mut pings = tokio::time::interval(PING_EVERY);
     pings.tick().await;
-    loop {
+    while !open.is_empty() {
         tokio::select! {
             frame = frames.recv() => match frame {
                 Some(Ok(Frame::Data { stream, data, last })) => {
-                    let Some(channel) = channel_of(stream) else { continue };
+                    let Some(channel) = streams.channel(stream) else { continue };
                     if !data.is_empty() {
                         if channel != ERROR && let Some(log) = untold.take() {
-                            heard.before = send_words(socket, log, channel, &data).await?;
+                            heard.before = send_words(client, log, channel, &data).await?;
                         }
                         heard.count(channel, &data);
-                        send(socket, channel, &data).await?;
+                        send(client, channel, &data).await?;
                     }
                     if last {
                         open.retain(|one| *one != channel);
                     }
                 }
-                Some(Ok(Frame::Reset { stream })) => open.retain(|one| Some(*one) != channel_of(stream)),
-                Some(Ok(Frame::Ping { id })) => to.pong(id).await?,
+                Some(Ok(Frame::Reset { stream })) => open.retain(|one| Some(*one) != streams.channel(stream)),
+                // No room means that standard input is stuck, which a ping cannot help.
+                Some(Ok(Frame::Ping { id })) => drop(pong.try_send(id)),
                 Some(Ok(Frame::GoAway)) | None => break,
                 Some(Err(error)) => return Err(error),
             },
-            message = socket.recv() => match message {
-                Some(Ok(Message::Binary(message))) => {
-                    let Some((channel, data)) = message.split_first() else { continue };
-                    match (*channel, stream_of(*channel)) {
-                        (CLOSE, _) if v5 => {
-                            let ended = data.first().and_then(|channel| stream_of(*channel));
-                            if let Some(stream) = ended {
-                                to.end(stream).await?;
-                            }
-                        }
-                        (STDIN | RESIZE, Some(stream)) => to.data(stream, data).await?,
-                        _ => {}
-                    }
-                }
-                Some(Ok(Message::Close(_))) | None => return Ok(()),
-                Some(Ok(Message::Text(_) | Message::Ping(_) | Message::Pong(_))) => {}
-                Some(Err(error)) => return Err(io::Error::other(error)),
-            },
             () = attached.as_mut(), if untold.is_some() => {
                 if let Some(log) = untold.take() {
-                    heard.before = send_words(socket, log, ERROR, &[]).await?;
+                    heard.before = send_words(client, log, ERROR, &[]).await?;
                 }
             }
-            _ = pings.tick() => socket.send(Message::Ping(Bytes::new())).await.map_err(io::Error::other)?,
-        }
-        if open.is_empty() {
-            break;
+            _ = pings.tick() => client.send(Message::Ping(Bytes::new())).await.map_err(io::Error::other)?,
         }
     }
     match words {
-        Some(log) if !heard.failure => send_last_words(socket, log, &heard).await,
+        Some(log) if !heard.failure => send_last_words(client, log, &heard).await,
         _ => Ok(()),
     }
+}
+
+/// Carries what the client says to the runtime, until the client leaves.
+async fn command_input(
+    messages: &mut FromClient,
+    to: spdy::Sender,
+    pongs: mpsc::Receiver<u32>,
+    streams: &Streams,
+    v5: bool,
+) {
+    let to_what = |message: &[u8]| match message {
+        [CLOSE, channel, ..] if v5 => streams.stream(*channel).map(Step::End),
+        [channel @ (STDIN | RESIZE), ..] => streams.stream(*channel).map(Step::Data),
+        _ => None,
+    };
+    input(messages, to, pongs, to_what).await;
 }
 
 /// Bytes of standard output and standard error that a session got: from the log at its start, and live.
@@ -205,14 +232,14 @@ impl Heard {
 
 /// Sends what the log holds but for the beginning of `next`, which follows live on `channel` and may be in the
 /// log by now. Says how much was sent.
-async fn send_words(socket: &mut WebSocket, log: &Path, channel: u8, next: &[u8]) -> io::Result<[usize; 2]> {
+async fn send_words(client: &mut ToClient, log: &Path, channel: u8, next: &[u8]) -> io::Result<[usize; 2]> {
     let mut words = logs::written(log, WORDS_LIMIT_BYTES).await;
     if let Some(words) = [STDOUT, STDERR].iter().position(|one| *one == channel).map(|at| &mut words[at]) {
         words.truncate(words.len() - overlap(words, next));
     }
     for (channel, words) in [STDOUT, STDERR].into_iter().zip(&words) {
         if !words.is_empty() {
-            send(socket, channel, words).await?;
+            send(client, channel, words).await?;
         }
     }
     Ok(words.map(|words| words.len()))
@@ -225,7 +252,7 @@ fn overlap(before: &[u8], next: &[u8]) -> usize {
 
 /// What was written after the first look at the log and before the runtime had attached. The runtime may be
 /// a moment behind with its log.
-async fn send_last_words(socket: &mut WebSocket, log: &Path, heard: &Heard) -> io::Result<()> {
+async fn send_last_words(client: &mut ToClient, log: &Path, heard: &Heard) -> io::Result<()> {
     for _ in 0..LAST_WORDS_LOOKS {
         let words = logs::written(log, WORDS_LIMIT_BYTES).await;
         let missed = [0, 1].map(|stream| heard.missed(stream, words[stream].len()));
@@ -233,7 +260,7 @@ async fn send_last_words(socket: &mut WebSocket, log: &Path, heard: &Heard) -> i
             for (stream, channel) in [STDOUT, STDERR].into_iter().enumerate() {
                 let words = &words[stream][missed[stream].clone()];
                 if !words.is_empty() {
-                    send(socket, channel, words).await?;
+                    send(client, channel, words).await?;
                 }
             }
             return Ok(());
@@ -244,19 +271,30 @@ async fn send_last_words(socket: &mut WebSocket, log: &Path, heard: &Heard) -> i
 }
 
 /// Relays `ports`, a pair of channels each: data and error, both opened by the port in two bytes.
-pub async fn ports(mut socket: WebSocket, url: &str, ports: &[u16]) {
-    let result = match spdy::upgrade(url, &[PORT_FORWARD.to_owned()]).await {
-        Ok(upgraded) => relay_ports(&mut socket, upgraded, ports).await,
-        Err(error) => Err(error),
+pub async fn ports(socket: WebSocket, url: &str, ports: &[u16]) {
+    let (mut client, mut messages) = socket.split();
+    let result = async {
+        let (mut to, from) = spdy::upgrade(url, &[PORT_FORWARD.to_owned()]).await?.into_spdy();
+        let streams = open_ports(&mut to, ports).await?;
+        for (channel, _) in &streams.0 {
+            let port = ports.get(usize::from(channel / 2)).copied().unwrap_or(0);
+            send(&mut client, *channel, &port.to_le_bytes()).await?;
+        }
+        let (pong, pongs) = mpsc::channel(PONGS);
+        let to_what = |message: &[u8]| streams.stream(*message.first()?).map(Step::Data);
+        tokio::select! {
+            ended = ports_output(&mut client, frames(from), pong, &streams) => ended,
+            () = input(&mut messages, to, pongs, to_what) => Ok(()),
+        }
     };
+    let result: io::Result<()> = result.await;
     if let Err(error) = result {
         tracing::debug!(%error, "port-forward broke off");
     }
-    close(socket).await;
+    close(client, messages).await;
 }
 
-async fn relay_ports(socket: &mut WebSocket, upgraded: Upgraded, ports: &[u16]) -> io::Result<()> {
-    let (mut to, from) = upgraded.into_spdy();
+async fn open_ports(to: &mut spdy::Sender, ports: &[u16]) -> io::Result<Streams> {
     let mut streams = Vec::new();
     for (index, port) in ports.iter().enumerate() {
         let (port_text, request) = (port.to_string(), index.to_string());
@@ -267,85 +305,78 @@ async fn relay_ports(socket: &mut WebSocket, upgraded: Upgraded, ports: &[u16]) 
             streams.push((channel, to.open(&headers).await?));
         }
     }
-    for (channel, _) in &streams {
-        let port = ports.get(usize::from(channel / 2)).copied().unwrap_or(0);
-        send(socket, *channel, &port.to_le_bytes()).await?;
-    }
-    let mut open = streams.len();
-    let mut frames = frames(from);
-    while open > 0 {
-        tokio::select! {
-            frame = frames.recv() => match frame {
-                Some(Ok(Frame::Data { stream, data, last })) => {
-                    let channel = streams.iter().find(|(_, own)| *own == stream).map(|(channel, _)| *channel);
-                    if let Some(channel) = channel.filter(|_| !data.is_empty()) {
-                        send(socket, channel, &data).await?;
-                    }
-                    open -= usize::from(last);
+    Ok(Streams(streams))
+}
+
+async fn ports_output(
+    client: &mut ToClient,
+    mut frames: mpsc::Receiver<io::Result<Frame>>,
+    pong: mpsc::Sender<u32>,
+    streams: &Streams,
+) -> io::Result<()> {
+    let mut open: Vec<u32> = streams.0.iter().map(|(_, stream)| *stream).collect();
+    while !open.is_empty() {
+        match frames.recv().await {
+            Some(Ok(Frame::Data { stream, data, last })) => {
+                if let Some(channel) = streams.channel(stream).filter(|_| !data.is_empty()) {
+                    send(client, channel, &data).await?;
                 }
-                Some(Ok(Frame::Reset { .. })) => open -= 1,
-                Some(Ok(Frame::Ping { id })) => to.pong(id).await?,
-                Some(Ok(Frame::GoAway)) | None => return Ok(()),
-                Some(Err(error)) => return Err(error),
-            },
-            message = socket.recv() => match message {
-                Some(Ok(Message::Binary(message))) => {
-                    let Some((channel, data)) = message.split_first() else { continue };
-                    if let Some((_, stream)) = streams.iter().find(|(own, _)| own == channel) {
-                        to.data(*stream, data).await?;
-                    }
-                }
-                Some(Ok(Message::Close(_))) | None => return Ok(()),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(io::Error::other(error)),
-            },
+                open.retain(|one| !(last && *one == stream));
+            }
+            Some(Ok(Frame::Reset { stream })) => open.retain(|one| *one != stream),
+            Some(Ok(Frame::Ping { id })) => drop(pong.try_send(id)),
+            Some(Ok(Frame::GoAway)) | None => break,
+            Some(Err(error)) => return Err(error),
         }
     }
     Ok(())
 }
 
 /// A WebSocket that carries SPDY: bytes go through as they are.
-pub async fn tunnel(mut socket: WebSocket, url: &str) {
+pub async fn tunnel(socket: WebSocket, url: &str) {
+    let (mut client, mut messages) = socket.split();
     let result = async {
         let Upgraded { stream, early, .. } = spdy::upgrade(url, &[PORT_FORWARD.to_owned()]).await?;
         let (mut from, mut to) = stream.into_split();
-        if !early.is_empty() {
-            socket.send(Message::Binary(early)).await.map_err(io::Error::other)?;
-        }
-        let mut buffer = BytesMut::with_capacity(32 << 10);
-        loop {
-            tokio::select! {
-                read = from.read_buf(&mut buffer) => {
-                    if read? == 0 {
-                        return Ok(());
-                    }
-                    socket.send(Message::Binary(buffer.split().freeze())).await.map_err(io::Error::other)?;
-                    buffer.reserve(32 << 10);
-                }
-                message = socket.recv() => match message {
-                    Some(Ok(Message::Binary(data))) => to.write_all(&data).await?,
-                    Some(Ok(Message::Close(_))) | None => return Ok(()),
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => return Err(io::Error::other(error)),
-                },
+        let output = async {
+            if !early.is_empty() {
+                client.send(Message::Binary(early)).await.map_err(io::Error::other)?;
             }
+            let mut buffer = BytesMut::with_capacity(TUNNEL_BYTES);
+            while from.read_buf(&mut buffer).await? > 0 {
+                client.send(Message::Binary(buffer.split().freeze())).await.map_err(io::Error::other)?;
+                buffer.reserve(TUNNEL_BYTES);
+            }
+            Ok(())
+        };
+        let input = async {
+            while let Some(data) = next_binary(&mut messages).await {
+                if let Err(error) = to.write_all(&data).await {
+                    return drain(&mut messages, error).await;
+                }
+            }
+        };
+        tokio::select! {
+            ended = output => ended,
+            () = input => Ok(()),
         }
     };
     let result: io::Result<()> = result.await;
     if let Err(error) = result {
         tracing::debug!(%error, "tunnelled port-forward broke off");
     }
-    close(socket).await;
+    close(client, messages).await;
 }
 
 /// Log lines as WebSocket messages, for `binary.k8s.io` clients.
-pub async fn lines(mut socket: WebSocket, mut from: mpsc::Receiver<Bytes>) {
+pub async fn lines(socket: WebSocket, mut from: mpsc::Receiver<Bytes>) {
+    let (mut client, messages) = socket.split();
     while let Some(line) = from.recv().await {
-        if socket.send(Message::Binary(line)).await.is_err() {
+        if client.send(Message::Binary(line)).await.is_err() {
             return;
         }
     }
-    close(socket).await;
+    close(client, messages).await;
 }
 
 /// Reads frames in a task of its own, since reading one must not be broken off half-way.
@@ -367,21 +398,77 @@ fn frames(mut from: spdy::Receiver) -> mpsc::Receiver<io::Result<Frame>> {
     frames
 }
 
-async fn send(socket: &mut WebSocket, channel: u8, data: &[u8]) -> io::Result<()> {
+async fn send(client: &mut ToClient, channel: u8, data: &[u8]) -> io::Result<()> {
     let mut message = BytesMut::with_capacity(data.len() + 1);
     message.put_u8(channel);
     message.put_slice(data);
-    socket.send(Message::Binary(message.freeze())).await.map_err(io::Error::other)
+    client.send(Message::Binary(message.freeze())).await.map_err(io::Error::other)
 }
 
-/// Says goodbye and gives the client a moment to answer, so that its last messages are not lost in a reset.
-async fn close(mut socket: WebSocket) {
-    let goodbye = Message::Close(Some(CloseFrame { code: 1000, reason: "".into() }));
-    if socket.send(goodbye).await.is_err() {
-        return;
+/// What a message of the client means to the runtime.
+enum Step {
+    /// Behind the number of its channel it has data for this stream.
+    Data(u32),
+    End(u32),
+}
+
+/// Carries the client's messages to the runtime and answers the runtime's pings, until the client leaves.
+async fn input(
+    messages: &mut FromClient,
+    mut to: spdy::Sender,
+    mut pongs: mpsc::Receiver<u32>,
+    to_what: impl Fn(&[u8]) -> Option<Step>,
+) {
+    loop {
+        let sent = tokio::select! {
+            message = next_binary(messages) => {
+                let Some(message) = message else { return };
+                match to_what(&message) {
+                    Some(Step::Data(stream)) => to.data(stream, &message[1..]).await,
+                    Some(Step::End(stream)) => to.end(stream).await,
+                    None => Ok(()),
+                }
+            }
+            Some(id) = pongs.recv() => to.pong(id).await,
+        };
+        if let Err(error) = sent {
+            return drain(messages, error).await;
+        }
     }
-    let answered = async { while let Some(Ok(_)) = socket.recv().await {} };
-    let _ = tokio::time::timeout(Duration::from_secs(2), answered).await;
+}
+
+/// The runtime takes no more. That is no end of the session: what a command said last, and how it ended, may still
+/// be on its way out.
+async fn drain(messages: &mut FromClient, error: io::Error) {
+    tracing::debug!(%error, "the runtime takes no more input");
+    while next_binary(messages).await.is_some() {}
+}
+
+/// The client's next binary message; `None` when it has left.
+async fn next_binary(messages: &mut FromClient) -> Option<Bytes> {
+    loop {
+        match messages.next().await? {
+            Ok(Message::Binary(data)) => return Some(data),
+            Ok(Message::Close(_)) => return None,
+            Ok(Message::Text(_) | Message::Ping(_) | Message::Pong(_)) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the client broke off");
+                return None;
+            }
+        }
+    }
+}
+
+/// Says goodbye and waits until the client has heard it: what is still on its way to a slow client would be
+/// lost in a reset if the connection were given up with words of the client's unread.
+async fn close(mut client: ToClient, mut messages: FromClient) {
+    let goodbye = Message::Close(Some(CloseFrame { code: 1000, reason: "".into() }));
+    let farewell = async {
+        if client.send(goodbye).await.is_ok() {
+            while let Some(Ok(_)) = messages.next().await {}
+        }
+    };
+    let _ = tokio::time::timeout(GOODBYE, farewell).await;
 }
 
 #[cfg(test)]
