@@ -10,9 +10,9 @@ use fleet_rpc::cell_server::{Cell, CellServer};
 use fleet_rpc::{
     AssignClusterRequest, AssignClusterResponse, ClusterReport, CreateJoinTokenRequest,
     CreateJoinTokenResponse, DeleteJoinTokenRequest, DeleteJoinTokenResponse, DrainClusterRequest,
-    DrainClusterResponse, IssueCredentialRequest, IssueCredentialResponse, IssueTokenRequest,
-    IssueTokenResponse, ListJoinTokensRequest, ListJoinTokensResponse, RemoveClusterRequest,
-    RemoveClusterResponse, ReportRequest, ReportResponse,
+    DrainClusterResponse, HealthRequest, HealthResponse, IssueCredentialRequest, IssueCredentialResponse,
+    IssueTokenRequest, IssueTokenResponse, LedCluster, ListJoinTokensRequest, ListJoinTokensResponse,
+    RemoveClusterRequest, RemoveClusterResponse, ReportRequest, ReportResponse,
 };
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
@@ -179,12 +179,24 @@ impl Cell for Orders {
         Ok(Response::new(DrainClusterResponse::default()))
     }
 
+    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
+        let clusters = self.0.clusters.read();
+        let leads = clusters.iter().filter_map(|(id, hosted)| {
+            let term = (*hosted.group().leadership().borrow())?;
+            // One that is alone has nothing to prefer.
+            (hosted.group().cells().len() > 1)
+                .then(|| LedCluster { cluster_id: id.to_string(), term: term.0 })
+        });
+        Ok(Response::new(HealthResponse { leads: leads.collect() }))
+    }
+
     async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
         let only: HashSet<String> = request.into_inner().cluster_ids.into_iter().collect();
         let clusters = self.0.clusters.read();
         let asked = clusters.iter().filter(|(id, _)| only.is_empty() || only.contains(&id.to_string()));
         let reports = asked.map(|(id, hosted)| {
             let usage = hosted.group().space().usage();
+            let leader = hosted.group().leader();
             ClusterReport {
                 cluster_id: id.to_string(),
                 serving: hosted.group().leadership().borrow().is_some(),
@@ -192,6 +204,8 @@ impl Cell for Orders {
                 store_bytes: usage.bytes,
                 store_keys: usage.keys,
                 generation: hosted.assignment().generation,
+                leader_cell_id: leader.map(|(cell, _)| cell.to_string()).unwrap_or_default(),
+                leader_term: leader.map(|(_, term)| term.0).unwrap_or_default(),
                 ..ClusterReport::default()
             }
         });
@@ -201,6 +215,9 @@ impl Cell for Orders {
 
 fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
     let invalid = |error: &dyn std::fmt::Display| Status::invalid_argument(error.to_string());
+    if given.replicas.len() > 1 {
+        return Err(Status::unimplemented("this cell does not replicate yet"));
+    }
     Ok(Assignment {
         cluster: cluster_id(&given.cluster_id)?,
         name: given.name.parse().map_err(|error| invalid(&error))?,

@@ -1,6 +1,6 @@
 //! Makes cells agree with the rows.
 //!
-//! A level-triggered loop: it looks at every cluster that is not `ready` and asks its cell for what the
+//! A level-triggered loop: it looks at every cluster that is not `ready` and asks its cells for what the
 //! row says. A request handler drives its own cluster through the same [`drive`] first, so that creation
 //! is quick; after a crash of either side the loop finishes what is left.
 
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet_model::{Cluster, ClusterState};
-use fleet_rpc::{AssignClusterRequest, Assignment, RemoveClusterRequest};
+use fleet_rpc::Assignment;
 use futures::stream::{self, StreamExt};
 
 use crate::db::DbError;
-use crate::{State, routing};
+use crate::{State, replicas, routing};
 
 /// The loop looks this often even when nobody nudged it.
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
@@ -58,10 +58,8 @@ pub(crate) async fn run(state: Arc<State>) {
     }
 }
 
-/// One step: asks the cell for what the row says and moves the row on. May be repeated at will.
+/// One step: asks the cells for what the row says and moves the row on. May be repeated at will.
 pub(crate) async fn drive(state: &State, cluster: &Cluster) -> Result<(), DriveError> {
-    let cell = cell_row(state, cluster).await?.ok_or(DriveError::NoCell)?;
-    let mut client = state.cells.client(&cell)?;
     match cluster.state {
         ClusterState::Ready => {}
         ClusterState::Creating => {
@@ -74,32 +72,15 @@ pub(crate) async fn drive(state: &State, cluster: &Cluster) -> Result<(), DriveE
                 gateway_addresses: state.config.gateway_addresses.iter().map(ToString::to_string).collect(),
                 ..Assignment::default()
             };
-            client
-                .assign_cluster(AssignClusterRequest { assignment: Some(assignment) })
-                .await
-                .map_err(DriveError::Cell)?;
+            replicas::assign(state, cluster, assignment, true).await?;
             // Not ready any more if somebody deleted it meanwhile; the next round removes it then.
             state.db.move_cluster(cluster.id, ClusterState::Creating, ClusterState::Ready).await?;
         }
         ClusterState::Deleting => {
-            client
-                .remove_cluster(RemoveClusterRequest { cluster_id: cluster.id.to_string() })
-                .await
-                .map_err(DriveError::Cell)?;
+            replicas::remove(state, cluster).await?;
             state.db.delete_cluster(cluster.id).await?;
         }
     }
     routing::publish(state).await?;
     Ok(())
-}
-
-/// The cell that hosts the cluster.
-pub(crate) async fn cell_row(
-    state: &State,
-    cluster: &Cluster,
-) -> Result<Option<crate::db::CellRow>, DbError> {
-    match cluster.cells.first() {
-        Some(id) => state.db.cell(*id).await,
-        None => Ok(None),
-    }
 }

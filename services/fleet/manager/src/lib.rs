@@ -11,7 +11,9 @@ mod cells;
 mod db;
 pub mod driver;
 mod http;
+mod observe;
 mod problem;
+mod replicas;
 mod routing;
 
 use std::net::SocketAddr;
@@ -72,6 +74,7 @@ pub(crate) struct State {
     pub(crate) db: db::Db,
     pub(crate) cells: cells::Cells,
     pub(crate) routes: routing::Publisher,
+    pub(crate) observed: observe::Observed,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: http::Metrics,
     pub(crate) nudge: tokio::sync::Notify,
@@ -86,6 +89,7 @@ impl Manager {
             db,
             cells,
             routes: routing::Publisher::default(),
+            observed: observe::Observed::default(),
             clock,
             metrics: http::Metrics::default(),
             nudge: tokio::sync::Notify::new(),
@@ -95,6 +99,7 @@ impl Manager {
         let rpc_address = routing::serve(state.clone(), tasks).await?;
         let rest_address = http::serve(state.clone(), tasks).await?;
         tasks.spawn(driver::run(state.clone()));
+        tasks.spawn(observe::run(state.clone()));
         let (closing, stop) = (state.clone(), tasks.stopping());
         tasks.spawn_to_end(async move {
             stop.cancelled().await;

@@ -1,9 +1,11 @@
 //! Tells gateways which cell serves which cluster.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use base_ids::{CellId, TenantId};
 use base_net::tasks::Tasks;
 use fleet_model::server_name;
 use fleet_rpc::routing_server::{Routing, RoutingServer};
@@ -14,7 +16,7 @@ use tokio::sync::watch;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-use crate::db::DbError;
+use crate::db::{DbError, RouteRow};
 use crate::{ManagerError, State};
 
 /// The newest table. A slow gateway skips what was in between, since each message is the whole table.
@@ -24,9 +26,21 @@ pub(crate) struct Publisher(watch::Sender<RouteTable>);
 /// Reads the table from the database and hands it to all gateways.
 pub(crate) async fn publish(state: &State) -> Result<(), DbError> {
     let rows = state.db.routes().await?;
-    let routes = rows
-        .into_iter()
-        .map(|(cluster, address)| Route { server_name: server_name(&cluster), addresses: vec![address] })
+    let mut replicas: BTreeMap<TenantId, Vec<RouteRow>> = BTreeMap::new();
+    for row in rows {
+        replicas.entry(row.cluster).or_default().push(row);
+    }
+    let routes = replicas
+        .iter()
+        .map(|(cluster, replicas)| {
+            let cells: Vec<CellId> = replicas.iter().map(|replica| replica.cell).collect();
+            let order = state.observed.by_preference(*cluster, &cells);
+            let address = |cell: &CellId| {
+                replicas.iter().find(|replica| replica.cell == *cell).map(|found| found.api_address.clone())
+            };
+            let addresses = order.iter().filter_map(address).collect();
+            Route { server_name: server_name(cluster), addresses }
+        })
         .collect();
     let table = RouteTable { routes };
     state.routes.0.send_if_modified(|old| {

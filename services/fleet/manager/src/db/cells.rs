@@ -28,11 +28,21 @@ impl Read for CellRow {
     }
 }
 
-struct RouteRow(TenantId, String);
+/// One replica that clients may reach.
+#[derive(Debug, Clone)]
+pub(crate) struct RouteRow {
+    pub(crate) cluster: TenantId,
+    pub(crate) cell: CellId,
+    pub(crate) api_address: String,
+}
 
 impl Read for RouteRow {
     fn read(row: &Row) -> Result<RouteRow, sqlx::Error> {
-        Ok(RouteRow(row.parsed("id")?, row.text("api_address")?))
+        Ok(RouteRow {
+            cluster: row.parsed("cluster_id")?,
+            cell: row.parsed("cell_id")?,
+            api_address: row.text("api_address")?,
+        })
     }
 }
 
@@ -63,7 +73,7 @@ impl Db {
 
     pub(crate) async fn cells(&self) -> Result<Vec<CellRow>, DbError> {
         self.all(sql("SELECT id, name, rpc_address, capacity,
-                 (SELECT COUNT(*) FROM clusters WHERE clusters.cell_id = cells.id) AS clusters
+                 (SELECT COUNT(*) FROM cluster_replicas r WHERE r.cell_id = cells.id) AS clusters
              FROM cells ORDER BY name"))
             .await
     }
@@ -72,12 +82,13 @@ impl Db {
         Ok(self.cells().await?.into_iter().find(|cell| cell.id == id))
     }
 
-    /// Cluster and its cell's client address, of every cluster that clients may reach.
-    pub(crate) async fn routes(&self) -> Result<Vec<(TenantId, String)>, DbError> {
-        let rows: Vec<RouteRow> = self
-            .all(sql("SELECT c.id, cells.api_address FROM clusters c JOIN cells ON cells.id = c.cell_id
-                 WHERE c.state <> 'deleting'"))
-            .await?;
-        Ok(rows.into_iter().map(|RouteRow(id, address)| (id, address)).collect())
+    /// Every replica of every cluster that clients may reach, a cluster's replicas in order.
+    pub(crate) async fn routes(&self) -> Result<Vec<RouteRow>, DbError> {
+        self.all(sql("SELECT r.cluster_id, r.cell_id, cells.api_address
+             FROM cluster_replicas r
+                 JOIN clusters c ON c.id = r.cluster_id
+                 JOIN cells ON cells.id = r.cell_id
+             WHERE c.state <> 'deleting' ORDER BY r.cluster_id, r.number"))
+            .await
     }
 }

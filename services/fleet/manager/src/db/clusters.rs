@@ -9,7 +9,10 @@ use super::{Db, DbError, Read, Row, sql, undecodable};
 macro_rules! select_clusters {
     ($rest:literal) => {
         sql(concat!(
-            "SELECT c.id, c.name, c.state, c.kubernetes_version, c.cell_id, c.created_ms, o.name AS organization
+            "SELECT c.id, c.name, c.state, c.kubernetes_version, c.created_ms, o.name AS organization,
+                 (SELECT cell_id FROM cluster_replicas r WHERE r.cluster_id = c.id AND r.number = 1) AS cell_1,
+                 (SELECT cell_id FROM cluster_replicas r WHERE r.cluster_id = c.id AND r.number = 2) AS cell_2,
+                 (SELECT cell_id FROM cluster_replicas r WHERE r.cluster_id = c.id AND r.number = 3) AS cell_3
              FROM clusters c JOIN organizations o ON o.id = c.organization_id ",
             $rest
         ))
@@ -20,14 +23,21 @@ impl Read for Cluster {
     fn read(row: &Row) -> Result<Cluster, sqlx::Error> {
         let id: TenantId = row.parsed("id")?;
         let state = row.text("state")?;
+        let mut cells = Vec::new();
+        // Up to three columns instead of an aggregate, for which the databases have different words.
+        for column in ["cell_1", "cell_2", "cell_3"] {
+            if row.maybe_text(column)?.is_some() {
+                cells.push(row.parsed(column)?);
+            }
+        }
         Ok(Cluster {
             id,
             organization: row.parsed("organization")?,
             name: row.parsed("name")?,
             state: ClusterState::parse(&state).ok_or_else(|| undecodable("state", state))?,
             kubernetes_version: row.text("kubernetes_version")?,
-            replicas: 1,
-            cells: vec![row.parsed("cell_id")?],
+            replicas: u8::try_from(cells.len()).unwrap_or(u8::MAX),
+            cells,
             labels: fleet_model::labels::Labels::new(),
             operation: None,
             server_name: server_name(&id),
@@ -46,7 +56,8 @@ impl Read for IdRow {
 
 impl Db {
     pub(crate) async fn insert_cluster(&self, organization: OrgId, cluster: &Cluster) -> Result<(), DbError> {
-        self.run(
+        let mut tx = self.begin().await?;
+        tx.run(
             sql("INSERT INTO clusters
                      (id, organization_id, name, state, kubernetes_version, cell_id, created_ms)
                  VALUES ($1, $2, $3, $4, $5, $6, $7)")
@@ -59,7 +70,16 @@ impl Db {
             .bind(cluster.created_at),
         )
         .await?;
-        Ok(())
+        for (number, cell) in (1_i64..).zip(&cluster.cells) {
+            tx.run(
+                sql("INSERT INTO cluster_replicas (cluster_id, number, cell_id) VALUES ($1, $2, $3)")
+                    .bind(cluster.id)
+                    .bind(number)
+                    .bind(*cell),
+            )
+            .await?;
+        }
+        tx.commit().await
     }
 
     /// By name or by id; of this organisation in any case.
@@ -112,7 +132,9 @@ impl Db {
 
     /// Ids of one cell's clusters, whatever their state.
     pub(crate) async fn clusters_of_cell(&self, cell: CellId) -> Result<Vec<TenantId>, DbError> {
-        let rows: Vec<IdRow> = self.all(sql("SELECT id FROM clusters WHERE cell_id = $1").bind(cell)).await?;
+        let rows: Vec<IdRow> = self
+            .all(sql("SELECT cluster_id AS id FROM cluster_replicas WHERE cell_id = $1").bind(cell))
+            .await?;
         Ok(rows.into_iter().map(|row| row.0).collect())
     }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-pub(crate) use cells::CellRow;
+pub(crate) use cells::{CellRow, RouteRow};
 pub(crate) use statement::{Read, Row, sql, undecodable};
 
 #[derive(Debug, thiserror::Error)]

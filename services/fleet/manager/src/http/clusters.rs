@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::Json;
 use axum::http::StatusCode;
 use base_ids::TenantId;
-use fleet_model::placement::{Candidate, place};
+use fleet_model::placement::{Candidate, PlacementError, place};
 use fleet_model::{
     Cluster, ClusterState, CreateCluster, DEFAULT_VERSION, JoinToken, Kubeconfig, Page, Problem, server_name,
 };
@@ -16,7 +16,7 @@ use super::extract::{Body, PageQuery, page};
 use super::{Answer, Shared};
 use crate::db::DbError;
 use crate::problem::Failure;
-use crate::{State, driver, routing};
+use crate::{State, driver, replicas, routing};
 
 /// How long a kubeconfig's client certificate is valid: what kubeadm's admin.conf has.
 const KUBECONFIG_SECONDS: u64 = 365 * 24 * 3600;
@@ -58,12 +58,19 @@ pub(super) async fn create(
         .into_iter()
         .map(|cell| Candidate {
             id: cell.id,
-            reachable: true,
+            reachable: state.observed.is_reachable(cell.id),
             clusters: cell.clusters,
             capacity: cell.capacity,
         })
         .collect();
-    let cell = place(&candidates).map_err(|error| Failure::Unavailable(error.to_string()))?;
+    let wanted = request.replicas.unwrap_or(1);
+    if !matches!(wanted, 1 | 3) {
+        return Err(Failure::Invalid(format!("replicas is {wanted}; a cluster has 1 or 3")));
+    }
+    let cells = place(&candidates, wanted).map_err(|error| match error {
+        PlacementError::TooFewCells { .. } => Failure::Conflict(error.to_string()),
+        PlacementError::NoCells | PlacementError::NoRoom { .. } => Failure::Unavailable(error.to_string()),
+    })?;
     let id = TenantId::generate();
     let mut cluster = Cluster {
         id,
@@ -71,8 +78,8 @@ pub(super) async fn create(
         name: request.name,
         state: ClusterState::Creating,
         kubernetes_version: version,
-        replicas: 1,
-        cells: vec![cell],
+        replicas: wanted,
+        cells,
         labels: request.labels,
         operation: None,
         server_name: server_name(&id),
@@ -137,17 +144,18 @@ pub(super) async fn delete(state: Shared, at: InCluster) -> Answer<StatusCode> {
         (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn create_kubeconfig(state: Shared, at: InCluster) -> Answer<Json<Kubeconfig>> {
     let cluster = at.cluster;
-    let mut cell = cell_of(&state, &cluster).await?;
-    let issued = cell
-        .issue_credential(IssueCredentialRequest {
-            cluster_id: cluster.id.to_string(),
-            user: format!("roadstead:{}:admin", cluster.organization),
-            groups: vec!["kubeadm:cluster-admins".to_owned()],
-            lifetime_seconds: KUBECONFIG_SECONDS,
-        })
-        .await
-        .map_err(driver::DriveError::Cell)?
-        .into_inner();
+    serves(&cluster)?;
+    let request = IssueCredentialRequest {
+        cluster_id: cluster.id.to_string(),
+        user: format!("roadstead:{}:admin", cluster.organization),
+        groups: vec!["kubeadm:cluster-admins".to_owned()],
+        lifetime_seconds: KUBECONFIG_SECONDS,
+    };
+    let issued = replicas::ask(&state, &cluster, |mut cell| {
+        let request = request.clone();
+        async move { cell.issue_credential(request).await }
+    })
+    .await?;
     let kubeconfig = kubeconfig(&cluster, &gateway_url(&state), &issued);
     Ok(Json(Kubeconfig { kubeconfig }))
 }
@@ -158,16 +166,17 @@ pub(super) async fn create_kubeconfig(state: Shared, at: InCluster) -> Answer<Js
         (status = 404, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn create_join_token(state: Shared, at: InCluster) -> Answer<Json<JoinToken>> {
     let cluster = at.cluster;
-    let mut cell = cell_of(&state, &cluster).await?;
-    let made = cell
-        .create_join_token(CreateJoinTokenRequest {
-            cluster_id: cluster.id.to_string(),
-            lifetime_seconds: JOIN_TOKEN_SECONDS,
-            description: String::new(),
-        })
-        .await
-        .map_err(driver::DriveError::Cell)?
-        .into_inner();
+    serves(&cluster)?;
+    let request = CreateJoinTokenRequest {
+        cluster_id: cluster.id.to_string(),
+        lifetime_seconds: JOIN_TOKEN_SECONDS,
+        description: String::new(),
+    };
+    let made = replicas::ask(&state, &cluster, |mut cell| {
+        let request = request.clone();
+        async move { cell.create_join_token(request).await }
+    })
+    .await?;
     let server = gateway_url_for_machines(&state);
     let command = format!(
         "roadstead node join --server {server} --tls-server-name {} --token {} --discovery-token-ca-cert-hash {}",
@@ -185,15 +194,11 @@ pub(super) async fn create_join_token(state: Shared, at: InCluster) -> Answer<Js
     }))
 }
 
-async fn cell_of(
-    state: &State,
-    cluster: &Cluster,
-) -> Answer<fleet_rpc::cell_client::CellClient<tonic::transport::Channel>> {
+fn serves(cluster: &Cluster) -> Answer<()> {
     if cluster.state != ClusterState::Ready {
         return Err(Failure::Unavailable(format!("the cluster is {}", cluster.state.as_str())));
     }
-    let cell = driver::cell_row(state, cluster).await?.ok_or(driver::DriveError::NoCell)?;
-    Ok(state.cells.client(&cell).map_err(driver::DriveError::Channel)?)
+    Ok(())
 }
 
 fn gateway_url(state: &State) -> String {
