@@ -7,10 +7,12 @@ mod api;
 mod fleet;
 mod kubectl;
 mod machine;
+mod postgres;
 mod process;
 
 pub use api::{ApiClient, Kubeconfig};
 pub use fleet::{Fleet, Options, copy_for_others, is_root};
 pub use kubectl::{Kubectl, Ran};
 pub use machine::Machine;
+pub use postgres::Postgres;
 pub use process::children_of;

@@ -26,13 +26,18 @@ const NODE: &[Need] = &[
 /// Debian's own kubectl is years old; it is taken only where no other one is installed.
 const KUBECTL: Need = ("/usr/bin/kubectl", "kubernetes-client");
 
+/// The manager's other database. Debian 12 has version 15.
+const POSTGRES: Need = ("/usr/lib/postgresql", "postgresql");
+
 pub fn install_for_nodes() -> Result<()> {
     install(NODE)
 }
 
 pub fn install_for_tests() -> Result<()> {
     // A pod borrows curl from the machine to ask the API who it is; the console is shown in Chromium.
-    install(&[NODE, &[KUBECTL, ("/usr/bin/curl", "curl"), ("/usr/bin/chromium", "chromium")]].concat())
+    install(
+        &[NODE, &[KUBECTL, ("/usr/bin/curl", "curl"), ("/usr/bin/chromium", "chromium"), POSTGRES]].concat(),
+    )
 }
 
 /// A Python that can make environments of its own, which fetch tools from PyPI.

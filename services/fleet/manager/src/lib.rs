@@ -18,14 +18,16 @@ mod routing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base_clock::SharedClock;
-use base_ids::{CellId, Slug};
+use base_ids::{CellId, Slug, UserId};
 use base_net::pki::Issued;
 use base_net::tasks::Tasks;
 use base_net::tls::TlsError;
-use fleet_model::{ApiToken, CreateToken, CreatedToken};
+use fleet_model::{ApiToken, CreateToken, CreatedToken, Email, Hidden, User};
 
+pub use auth::password::PasswordError;
 pub use db::{DbError, ParsePlaceError, Place};
 
 /// How this manager is reached and where it keeps its state.
@@ -55,6 +57,8 @@ pub enum ManagerError {
     Tls(#[from] TlsError),
     #[error("certificate")]
     Pki(#[from] base_net::pki::PkiError),
+    #[error("password")]
+    Password(#[from] PasswordError),
     #[error("gRPC TLS")]
     Rpc(#[from] tonic::transport::Error),
 }
@@ -77,6 +81,8 @@ pub(crate) struct State {
     pub(crate) observed: observe::Observed,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: http::Metrics,
+    pub(crate) passwords: auth::password::Hasher,
+    pub(crate) throttle: auth::throttle::Throttle,
     pub(crate) nudge: tokio::sync::Notify,
 }
 
@@ -92,6 +98,8 @@ impl Manager {
             observed: observe::Observed::default(),
             clock,
             metrics: http::Metrics::default(),
+            passwords: auth::password::Hasher::new()?,
+            throttle: auth::throttle::Throttle::default(),
             nudge: tokio::sync::Notify::new(),
             config,
         });
@@ -100,6 +108,7 @@ impl Manager {
         let rest_address = http::serve(state.clone(), tasks).await?;
         tasks.spawn(driver::run(state.clone()));
         tasks.spawn(observe::run(state.clone()));
+        tasks.spawn(forget_ended(state.clone()));
         let (closing, stop) = (state.clone(), tasks.stopping());
         tasks.spawn_to_end(async move {
             stop.cancelled().await;
@@ -151,7 +160,32 @@ impl Manager {
 
     /// A token made by whoever holds the database, for the first sign-in.
     pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ManagerError> {
-        Ok(auth::create_token(&self.state, request, None).await?)
+        let bounds = auth::Bounds {
+            id: auth::secret::random_hex::<8>(),
+            organization: None,
+            cluster: None,
+            made_by: None,
+            ends_at: None,
+        };
+        Ok(auth::create_token(&self.state, request, bounds).await?)
+    }
+
+    /// Whether somebody signs in with this address.
+    pub async fn has_user(&self, email: &Email) -> Result<bool, ManagerError> {
+        Ok(self.state.db.user_by_email(email).await?.is_some())
+    }
+
+    /// Makes one of the provider's operators.
+    pub async fn create_operator(
+        &self,
+        email: &Email,
+        name: &str,
+        password: &Hidden,
+    ) -> Result<(), ManagerError> {
+        auth::password::check(password)?;
+        let hash = self.state.passwords.hash(password).await?;
+        let user = User { id: UserId::generate(), email: email.clone(), name: name.to_owned() };
+        Ok(self.state.db.insert_user(&user, &hash, true, self.state.clock.now()).await?)
     }
 
     /// Whether `secret` is a token that works.
@@ -161,6 +195,23 @@ impl Manager {
 
     /// Tokens, as listed.
     pub async fn tokens(&self) -> Result<Vec<ApiToken>, ManagerError> {
-        Ok(self.state.db.tokens(None, "", i64::MAX).await?)
+        Ok(self.state.db.tokens(db::TokenScope::default(), "", i64::MAX).await?)
+    }
+}
+
+/// Ended sessions, void invitations and old answers are swept this often; nothing depends on it.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
+
+async fn forget_ended(state: Arc<State>) {
+    loop {
+        let now = state.clock.now();
+        let answers = now.saturating_sub(http::idempotency::KEPT).unwrap_or(now);
+        if let Err(error) = state.db.forget_ended(now, answers).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "what has ended is still in the database"
+            );
+        }
+        tokio::time::sleep(SWEEP_INTERVAL).await;
     }
 }

@@ -1,5 +1,7 @@
 //! Errors of the REST API, as `application/problem+json` (RFC 9457).
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +14,13 @@ use crate::driver::DriveError;
 #[derive(Debug)]
 pub(crate) enum Failure {
     Unauthorized,
+    WrongPassword(&'static str),
+    /// Too often; after this long it may be tried again.
+    TooMany(Duration),
+    /// The first request with this key has not been answered yet.
+    StillRunning,
+    /// The key was used for another request.
+    KeyReused,
     /// Also what a stranger gets for what exists (DESIGN §9).
     NotFound(&'static str),
     Forbidden(&'static str),
@@ -53,11 +62,32 @@ impl From<DriveError> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
+        let retry_after_seconds = match &self {
+            Failure::TooMany(wait) => Some(wait.as_secs() + 1),
+            Failure::Unavailable(_) | Failure::StillRunning => Some(1),
+            _ => None,
+        };
         let (status, title, detail) = match self {
+            Failure::WrongPassword(why) => (StatusCode::UNAUTHORIZED, "Not signed in", why.to_owned()),
+            Failure::TooMany(_) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many requests",
+                "this was tried too often; wait as long as Retry-After says".to_owned(),
+            ),
+            Failure::StillRunning => (
+                StatusCode::CONFLICT,
+                "Still running",
+                "the first request with this Idempotency-Key is not answered yet".to_owned(),
+            ),
+            Failure::KeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "Key used before",
+                "this Idempotency-Key was sent with another request".to_owned(),
+            ),
             Failure::Unauthorized => (
                 StatusCode::UNAUTHORIZED,
                 "Not signed in",
-                "send a valid API token: Authorization: Bearer rs_…".to_owned(),
+                "sign in, or send a valid API token: Authorization: Bearer rs_…".to_owned(),
             ),
             Failure::NotFound(what) => {
                 (StatusCode::NOT_FOUND, "Not found", format!("there is no such {what}"))
@@ -102,8 +132,8 @@ impl IntoResponse for Failure {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        if let Some(seconds) = retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, header::HeaderValue::from(seconds));
         }
         response
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base_ids::Slug;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use fleet_manager::Place;
 use fleet_model::Role;
 
 #[derive(Debug, Parser)]
@@ -113,6 +114,10 @@ pub struct Up {
     /// Where everything is kept
     #[arg(long, env = "ROADSTEAD_DATA", default_value = ".roadstead", value_name = "DIR")]
     pub data: PathBuf,
+    /// The manager's database, sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/NAME; without it, a SQLite
+    /// file in --data. Other users of this machine see arguments: a password is better in the environment
+    #[arg(long, env = "ROADSTEAD_DATABASE", value_name = "URL", hide_env_values = true)]
+    pub database: Option<Place>,
 }
 
 #[derive(Debug, Subcommand)]

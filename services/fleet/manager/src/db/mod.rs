@@ -8,9 +8,12 @@
 
 mod cells;
 mod clusters;
+mod idempotency;
+mod members;
 mod organizations;
 mod statement;
 mod tokens;
+mod users;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -20,7 +23,10 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
 pub(crate) use cells::{CellRow, RouteRow};
-pub(crate) use statement::{Read, Row, sql, undecodable};
+pub(crate) use idempotency::KeptKey;
+pub(crate) use members::{Changed, NewInvitation};
+pub(crate) use statement::{Read, Row, Statement, Tx, sql, undecodable};
+pub(crate) use tokens::{NewToken, TokenRow, TokenScope};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {

@@ -31,27 +31,26 @@ impl Db {
         self.one(sql("SELECT id, name, created_ms FROM organizations WHERE name = $1").bind(name)).await
     }
 
-    /// By name, after `after`; only the one called `only`, if given.
-    pub(crate) async fn organizations(
-        &self,
-        only: Option<&Slug>,
-        after: &str,
-        limit: i64,
-    ) -> Result<Vec<Organization>, DbError> {
+    /// All of them by name, after `after`.
+    pub(crate) async fn organizations(&self, after: &str, limit: i64) -> Result<Vec<Organization>, DbError> {
         self.all(
-            sql("SELECT id, name, created_ms FROM organizations
-                 WHERE name > $1 AND ($2 IS NULL OR name = $2) ORDER BY name LIMIT $3")
-            .bind(after)
-            .bind(only)
-            .bind(limit),
+            sql("SELECT id, name, created_ms FROM organizations WHERE name > $1 ORDER BY name LIMIT $2")
+                .bind(after)
+                .bind(limit),
         )
         .await
     }
 
-    /// False when it is not there. [`DbError::Constraint`] while it has clusters.
+    /// Itself, its members and tokens. False when it is not there. [`DbError::Constraint`] while it has clusters.
     pub(crate) async fn delete_organization(&self, id: OrgId) -> Result<bool, DbError> {
         let mut tx = self.begin().await?;
-        tx.run(sql("DELETE FROM api_tokens WHERE organization_id = $1").bind(id)).await?;
+        for belongings in [
+            "DELETE FROM api_tokens WHERE organization_id = $1",
+            "DELETE FROM invitations WHERE organization_id = $1",
+            "DELETE FROM members WHERE organization_id = $1",
+        ] {
+            tx.run(sql(belongings).bind(id)).await?;
+        }
         let gone = tx.run(sql("DELETE FROM organizations WHERE id = $1").bind(id)).await?;
         tx.commit().await?;
         Ok(gone > 0)

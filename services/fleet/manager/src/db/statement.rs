@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use base_clock::Timestamp;
 use base_ids::{CellId, OperationId, OrgId, Slug, TenantId, UserId};
+use fleet_model::Role;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{Postgres, Sqlite};
@@ -168,6 +169,10 @@ impl Row {
     ) -> Result<Option<T>, sqlx::Error> {
         let text = self.maybe_text(column)?;
         text.map(|text| text.parse().map_err(|error: T::Err| undecodable(column, error))).transpose()
+    }
+    pub(crate) fn maybe_role(&self, column: &str) -> Result<Option<Role>, sqlx::Error> {
+        let text = self.maybe_text(column)?;
+        text.map(|text| Role::parse(&text).ok_or_else(|| undecodable(column, text))).transpose()
     }
     /// A document in a text column.
     #[allow(dead_code, reason = "labels and answers are stored so")]

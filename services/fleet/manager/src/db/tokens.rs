@@ -1,7 +1,8 @@
 //! API tokens.
 
-use base_ids::{OrgId, Slug};
-use fleet_model::{ApiToken, Role};
+use base_clock::Timestamp;
+use base_ids::{OrgId, Slug, TenantId, UserId};
+use fleet_model::{ApiToken, Organization, Role};
 
 use super::{Db, DbError, Read, Row, sql, undecodable};
 
@@ -9,15 +10,56 @@ use super::{Db, DbError, Read, Row, sql, undecodable};
 #[derive(Debug, Clone)]
 pub(crate) struct TokenRow {
     pub(crate) token: ApiToken,
+    pub(crate) organization: Option<Organization>,
     pub(crate) secret_hash: String,
+    pub(crate) made_by: Option<UserId>,
+    /// What its maker is now, where the token is.
+    maker: Option<Role>,
 }
 
-/// Tokens with their organisation's name; `$rest` is a literal.
+impl TokenRow {
+    /// A token never may more than who made it: not after they were demoted, nothing after they left.
+    pub(crate) fn role_now(&self) -> Option<Role> {
+        match self.made_by {
+            None => Some(self.token.role),
+            Some(_) => self.maker.map(|maker| maker.min(self.token.role)),
+        }
+    }
+}
+
+pub(crate) struct NewToken<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) description: &'a str,
+    pub(crate) role: Role,
+    pub(crate) organization: Option<OrgId>,
+    pub(crate) cluster: Option<TenantId>,
+    pub(crate) made_by: Option<UserId>,
+    pub(crate) secret_hash: &'a str,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+/// Whose tokens somebody manages.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TokenScope<'a> {
+    /// Of this organisation only.
+    pub(crate) organization: Option<&'a Slug>,
+    /// Of organisations that this person is admin of only.
+    pub(crate) admin: Option<UserId>,
+}
+
+/// Tokens with their organisation and their maker; `$rest` is a literal.
 macro_rules! select_tokens {
     ($rest:literal) => {
         sql(concat!(
-            "SELECT t.id, t.description, t.role, t.secret_hash, t.created_ms, t.expires_ms, o.name AS organization
-             FROM api_tokens t LEFT JOIN organizations o ON o.id = t.organization_id ",
+            "SELECT t.id, t.description, t.role, t.secret_hash, t.created_ms, t.expires_ms, t.cluster_id,
+                 t.created_by, o.id AS organization_id, o.name AS organization, o.created_ms AS organization_ms,
+                 u.email AS maker_email, u.provider AS maker_provider, m.role AS maker_role
+             FROM api_tokens t
+             LEFT JOIN organizations o ON o.id = t.organization_id
+             LEFT JOIN users u ON u.id = t.created_by
+             LEFT JOIN members m ON m.user_id = t.created_by AND m.organization_id = t.organization_id
+                 AND m.invited = 0 ",
             $rest
         ))
     };
@@ -25,40 +67,55 @@ macro_rules! select_tokens {
 
 impl Read for TokenRow {
     fn read(row: &Row) -> Result<TokenRow, sqlx::Error> {
-        let role = row.text("role")?;
+        let organization = match row.maybe_parsed("organization_id")? {
+            Some(id) => Some(Organization {
+                id,
+                name: row.parsed("organization")?,
+                created_at: row.time("organization_ms")?,
+            }),
+            None => None,
+        };
+        let maker = match row.maybe_number("maker_provider")? {
+            Some(1) => Some(Role::Provider),
+            _ => row.maybe_role("maker_role")?,
+        };
         Ok(TokenRow {
             token: ApiToken {
                 id: row.text("id")?,
                 description: row.text("description")?,
-                role: Role::parse(&role).ok_or_else(|| undecodable("role", role))?,
-                organization: row.maybe_parsed("organization")?,
-                cluster: None,
-                created_by: None,
+                role: row.maybe_role("role")?.ok_or_else(|| undecodable("role", "is NULL"))?,
+                organization: organization.as_ref().map(|organization| organization.name.clone()),
+                cluster: row.maybe_parsed("cluster_id")?,
+                created_by: row.maybe_parsed("maker_email")?,
                 created_at: row.time("created_ms")?,
                 expires_at: row.maybe_time("expires_ms")?,
             },
+            organization,
             secret_hash: row.text("secret_hash")?,
+            made_by: row.maybe_parsed("created_by")?,
+            maker,
         })
     }
 }
 
 impl Db {
-    pub(crate) async fn insert_token(
-        &self,
-        token: &ApiToken,
-        organization: Option<OrgId>,
-        secret_hash: &str,
-    ) -> Result<(), DbError> {
+    /// One that has the id already gets the new secret: an id is given out again only to whoever asked
+    /// for the token and never saw its secret.
+    pub(crate) async fn put_token(&self, new: &NewToken<'_>) -> Result<(), DbError> {
         self.run(
-            sql("INSERT INTO api_tokens (id, description, role, organization_id, secret_hash, created_ms, expires_ms)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)")
-            .bind(&token.id)
-            .bind(&token.description)
-            .bind(token.role.as_str())
-            .bind(organization)
-            .bind(secret_hash)
-            .bind(token.created_at)
-            .bind(token.expires_at),
+            sql("INSERT INTO api_tokens (id, description, role, organization_id, cluster_id, created_by,
+                     secret_hash, created_ms, expires_ms)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+                 ON CONFLICT (id) DO UPDATE SET secret_hash = excluded.secret_hash")
+            .bind(new.id)
+            .bind(new.description)
+            .bind(new.role.as_str())
+            .bind(new.organization)
+            .bind(new.cluster)
+            .bind(new.made_by)
+            .bind(new.secret_hash)
+            .bind(new.created_at)
+            .bind(new.expires_at),
         )
         .await?;
         Ok(())
@@ -68,32 +125,42 @@ impl Db {
         self.one(select_tokens!("WHERE t.id = $1").bind(id)).await
     }
 
-    /// By id, after `after`; of one organisation, or of all.
+    /// By id, after `after`.
     pub(crate) async fn tokens(
         &self,
-        organization: Option<&Slug>,
+        scope: TokenScope<'_>,
         after: &str,
         limit: i64,
     ) -> Result<Vec<ApiToken>, DbError> {
         let rows: Vec<TokenRow> = self
             .all(
-                select_tokens!("WHERE t.id > $1 AND ($2 IS NULL OR o.name = $2) ORDER BY t.id LIMIT $3")
-                    .bind(after)
-                    .bind(organization)
-                    .bind(limit),
+                select_tokens!(
+                    "WHERE t.id > $1 AND ($2 IS NULL OR o.name = $2)
+                     AND ($3 IS NULL OR EXISTS (SELECT 1 FROM members a WHERE a.organization_id = t.organization_id
+                         AND a.user_id = $3 AND a.role = 'admin' AND a.invited = 0))
+                     ORDER BY t.id LIMIT $4"
+                )
+                .bind(after)
+                .bind(scope.organization)
+                .bind(scope.admin)
+                .bind(limit),
             )
             .await?;
         Ok(rows.into_iter().map(|row| row.token).collect())
     }
 
-    /// False when there is no such token (of that organisation).
-    pub(crate) async fn delete_token(&self, organization: Option<&Slug>, id: &str) -> Result<bool, DbError> {
+    /// False when there is no such token in this scope.
+    pub(crate) async fn delete_token(&self, scope: TokenScope<'_>, id: &str) -> Result<bool, DbError> {
         let gone = self
             .run(
                 sql("DELETE FROM api_tokens WHERE id = $1
-                     AND ($2 IS NULL OR organization_id = (SELECT id FROM organizations WHERE name = $2))")
+                     AND ($2 IS NULL OR organization_id = (SELECT id FROM organizations WHERE name = $2))
+                     AND ($3 IS NULL OR EXISTS (SELECT 1 FROM members a
+                         WHERE a.organization_id = api_tokens.organization_id
+                         AND a.user_id = $3 AND a.role = 'admin' AND a.invited = 0))")
                 .bind(id)
-                .bind(organization),
+                .bind(scope.organization)
+                .bind(scope.admin),
             )
             .await?;
         Ok(gone > 0)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams, Request, State as Extract};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base_ids::{Slug, TenantId};
@@ -18,6 +18,9 @@ use super::routes::Need;
 use crate::State;
 use crate::auth::{self, Caller};
 use crate::problem::Failure;
+
+/// Where browsers keep the session's secret.
+pub(super) const COOKIE: &str = "__Host-roadstead";
 
 /// A caller in an organisation that exists and that they see.
 #[derive(Debug, Clone)]
@@ -48,7 +51,7 @@ pub(crate) struct InCluster {
 pub(super) async fn admit(
     Extract((state, need)): Extract<(Arc<State>, Need)>,
     params: Result<RawPathParams, axum::extract::rejection::RawPathParamsRejection>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     let params: Vec<(String, String)> = match &params {
@@ -58,23 +61,24 @@ pub(super) async fn admit(
         Err(_) => Vec::new(),
     };
     let param = |name: &str| params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value);
-    let found = decide(&state, need, request.headers(), param("organization"), param("cluster")).await;
+    let (mut parts, body) = request.into_parts();
+    let found = decide(&state, need, &parts, param("organization"), param("cluster")).await;
     match found {
         Ok(Found::Anybody) => {}
         Ok(Found::Caller(caller)) => {
-            request.extensions_mut().insert(caller);
+            parts.extensions.insert(caller);
         }
         Ok(Found::Organization(found)) => {
-            request.extensions_mut().insert(found.caller.clone());
-            request.extensions_mut().insert(*found);
+            parts.extensions.insert(found.caller.clone());
+            parts.extensions.insert(*found);
         }
         Ok(Found::Cluster(found)) => {
-            request.extensions_mut().insert(found.caller.clone());
-            request.extensions_mut().insert(*found);
+            parts.extensions.insert(found.caller.clone());
+            parts.extensions.insert(*found);
         }
         Err(failure) => return failure.into_response(),
     }
-    next.run(request).await
+    next.run(Request::from_parts(parts, body)).await
 }
 
 enum Found {
@@ -87,14 +91,14 @@ enum Found {
 async fn decide(
     state: &State,
     need: Need,
-    headers: &HeaderMap,
+    request: &Parts,
     organization: &str,
     cluster: &str,
 ) -> Answer<Found> {
     if need == Need::Nothing {
         return Ok(Found::Anybody);
     }
-    let caller = authenticate(state, headers).await?;
+    let caller = authenticate(state, &request.method, &request.uri, &request.headers).await?;
     match need {
         Need::Nothing => Ok(Found::Anybody),
         Need::SignedIn => Ok(Found::Caller(caller)),
@@ -122,15 +126,56 @@ async fn decide(
     }
 }
 
-/// Who sent these headers.
-async fn authenticate(state: &State, headers: &HeaderMap) -> Answer<Caller> {
-    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    // RFC 9110: the scheme's case does not matter.
-    let (_, bearer) = header
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .ok_or(Failure::Unauthorized)?;
-    auth::find(state, bearer).await?.ok_or(Failure::Unauthorized)
+/// Who sent this: a bearer token or session, else the session of the cookie.
+async fn authenticate(state: &State, method: &Method, uri: &Uri, headers: &HeaderMap) -> Answer<Caller> {
+    if let Some(header) = headers.get(header::AUTHORIZATION) {
+        // RFC 9110: the scheme's case does not matter.
+        let (_, bearer) = header
+            .to_str()
+            .ok()
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .ok_or(Failure::Unauthorized)?;
+        return auth::find(state, bearer).await?.ok_or(Failure::Unauthorized);
+    }
+    let cookie = cookie(headers).ok_or(Failure::Unauthorized)?;
+    let caller = auth::find(state, cookie).await?;
+    // A token is for programs; in a cookie somebody put it there.
+    let caller = caller.filter(|caller| caller.session().is_some()).ok_or(Failure::Unauthorized)?;
+    if !method.is_safe() && !is_same_origin(uri, headers) {
+        return Err(Failure::Forbidden(
+            "with a cookie, changes are taken from this server's own pages only; programs send a token",
+        ));
+    }
+    Ok(caller)
+}
+
+/// The cookie's value, if it was sent once: two of them would be two people.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .filter_map(|(name, value)| (name == COOKIE).then_some(value));
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Whether a page of this very server made the browser send this. Browsers say so in one of two headers
+/// that no page can set; one that says otherwise decides.
+fn is_same_origin(uri: &Uri, headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => site == "same-origin",
+        (None, Some(origin)) => {
+            // HTTP/2 names the host in the request line.
+            let host = uri.authority().map(|authority| authority.as_str()).or_else(|| text("host"));
+            host.is_some_and(|host| origin == format!("https://{host}"))
+        }
+        (None, None) => false,
+    }
 }
 
 /// The organisation and the caller's role in it, if it exists and they have one.
@@ -138,6 +183,9 @@ async fn visible(state: &State, caller: &Caller, name: &str) -> Answer<(Organiza
     let missing = || Failure::NotFound("organization");
     // A name that cannot exist does not: the same answer, whatever is wrong with it.
     let name: Slug = name.parse().map_err(|_| missing())?;
+    if let Some((organization, role)) = caller.membership(&name) {
+        return Ok((organization.clone(), *role));
+    }
     let role = caller.role_in(&name).ok_or_else(missing)?;
     let organization = state.db.organization(&name).await?.ok_or_else(missing)?;
     Ok((organization, role))

@@ -1,5 +1,7 @@
 //! Bodies and queries, with what is wrong with them in the answer.
 
+use std::convert::Infallible;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
@@ -8,6 +10,7 @@ use axum::http::request::Parts;
 use fleet_model::Page;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 use super::Answer;
 use crate::problem::Failure;
@@ -38,6 +41,17 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
         }
         let bytes = Bytes::from_request(request, state).await.map_err(|_| Failure::TooLarge)?;
         serde_json::from_slice(&bytes).map(Body).map_err(|error| Failure::Invalid(error.to_string()))
+    }
+}
+
+/// The id of what a POST makes; the same one when a keyed request is done again (see `idempotency`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewId(pub(crate) Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for NewId {
+    type Rejection = Infallible;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<NewId, Infallible> {
+        Ok(parts.extensions.get::<NewId>().copied().unwrap_or_else(|| NewId(Uuid::now_v7())))
     }
 }
 

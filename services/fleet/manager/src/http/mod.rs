@@ -1,15 +1,18 @@
 //! The REST API: its listener, and what stands before every handler.
 //!
-//! A request passes `observe`, `whole_body`, `access::admit` and then its handler. `routes` is the table
+//! A request passes `observe`, `whole_body`, `access::admit`, `idempotency::once` and then its handler. `routes` is the table
 //! of all routes and what each needs; start reading there.
 
 mod access;
 mod clusters;
 mod extract;
 mod fleet;
+pub(crate) mod idempotency;
+mod members;
 mod openapi;
 mod organizations;
 pub(crate) mod routes;
+mod session;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -17,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State as Extract};
+use axum::extract::{Extension, Request, State as Extract};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base_net::tasks::Tasks;
@@ -69,6 +72,10 @@ impl Default for Metrics {
     }
 }
 
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
 type Answer<T> = Result<T, Failure>;
 type Shared = Extract<Arc<State>>;
 
@@ -87,15 +94,15 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
         loop {
             // The slot comes first: a full manager leaves newcomers in the kernel's backlog.
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             };
-            let (acceptor, app) = (acceptor.clone(), app.clone());
+            let (acceptor, app) = (acceptor.clone(), app.clone().layer(Extension(Peer(peer))));
             group.spawn(async move {
                 let _slot = slot;
                 // Without it, small answers would wait for the peer's delayed acknowledgement.
@@ -127,7 +134,11 @@ fn router(state: Arc<State>) -> Router {
     let mut router = Router::new();
     for route in routes::all() {
         let admit = middleware::from_fn_with_state((state.clone(), route.need), access::admit);
-        router = router.route(route.path, route.handler.route_layer(admit));
+        let once = middleware::from_fn_with_state(state.clone(), idempotency::once);
+        // The proxy's bodies are streams, which nobody can keep.
+        let handler =
+            if routes::is_streamed(route.path) { route.handler } else { route.handler.route_layer(once) };
+        router = router.route(route.path, handler.route_layer(admit));
     }
     router
         .fallback(elsewhere)

@@ -2,16 +2,25 @@
 
 use utoipa::OpenApi;
 
-use super::{clusters, fleet, organizations, tokens};
+use super::{clusters, fleet, members, organizations, session, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Roadstead", description = "Organisations and their hosted Kubernetes clusters."),
     paths(
+        session::create,
+        session::get,
+        session::delete,
+        session::change_password,
+        session::accept,
         organizations::list,
         organizations::create,
         organizations::get,
         organizations::delete,
+        members::list,
+        members::create,
+        members::update,
+        members::delete,
         clusters::list,
         clusters::create,
         clusters::get,

@@ -6,7 +6,7 @@ use base_ids::OrgId;
 use fleet_model::{CreateOrganization, Organization, Page, Problem};
 
 use super::access::InOrganization;
-use super::extract::{Body, PageQuery, page};
+use super::extract::{Body, NewId, PageQuery, page};
 use super::{Answer, Shared};
 use crate::auth::Caller;
 use crate::db::DbError;
@@ -20,7 +20,13 @@ pub(super) async fn list(
     query: PageQuery,
 ) -> Answer<Json<Page<Organization>>> {
     let limit = query.limit()?;
-    let items = state.db.organizations(caller.organization(), query.after(), limit + 1).await?;
+    let items = if caller.is_provider() {
+        state.db.organizations(query.after(), limit + 1).await?
+    } else {
+        let theirs = caller.organizations().iter().map(|(organization, _)| organization.clone());
+        let after = theirs.filter(|organization| organization.name.as_str() > query.after());
+        after.take(usize::try_from(limit + 1).unwrap_or(usize::MAX)).collect()
+    };
     Ok(page(items, limit, |item| item.name.to_string()))
 }
 
@@ -30,13 +36,18 @@ pub(super) async fn list(
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 415, body = Problem)))]
 pub(super) async fn create(
     state: Shared,
+    NewId(id): NewId,
     Body(request): Body<CreateOrganization>,
 ) -> Answer<(StatusCode, Json<Organization>)> {
     let organization =
-        Organization { id: OrgId::generate(), name: request.name, created_at: state.clock.now() };
+        Organization { id: OrgId::from_uuid(id), name: request.name, created_at: state.clock.now() };
     match state.db.insert_organization(&organization).await {
         Ok(()) => Ok((StatusCode::CREATED, Json(organization))),
         Err(DbError::Constraint) => {
+            let there = state.db.organization(&organization.name).await?;
+            if let Some(ours) = there.filter(|there| there.id == organization.id) {
+                return Ok((StatusCode::CREATED, Json(ours)));
+            }
             Err(Failure::Conflict(format!("an organization named {} exists", organization.name)))
         }
         Err(error) => Err(error.into()),

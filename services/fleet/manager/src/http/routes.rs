@@ -17,7 +17,7 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use fleet_model::Role;
 
-use super::{clusters, fleet, organizations, tokens};
+use super::{clusters, fleet, members, organizations, session, tokens};
 use crate::State;
 
 /// What a caller needs. Who lacks it hears 401 when not signed in, 404 for what they may not know of,
@@ -58,20 +58,33 @@ pub(super) fn is_streamed(path: &str) -> bool {
 /// The table.
 pub(crate) fn all() -> Vec<Route> {
     use Need::{Cluster, Filtered, Nothing, Organization, Provider, SignedIn, SomeAdmin};
-    use Role::{Developer, Viewer};
+    use Role::{Admin, Developer, Viewer};
     const ORG: &str = "/api/v1/organizations/{organization}";
+    const MEMBERS: &str = "/api/v1/organizations/{organization}/members";
+    const MEMBER: &str = "/api/v1/organizations/{organization}/members/{user}";
     const CLUSTERS: &str = "/api/v1/organizations/{organization}/clusters";
     const CLUSTER: &str = "/api/v1/organizations/{organization}/clusters/{cluster}";
     const KUBECONFIG: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/kubeconfig";
     const JOIN_TOKENS: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens";
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
+    const PUT: Method = Method::PUT;
+    const PATCH: Method = Method::PATCH;
     const DELETE: Method = Method::DELETE;
     vec![
+        route(POST, "/api/v1/sessions", Nothing, session::create),
+        route(GET, "/api/v1/session", SignedIn, session::get),
+        route(DELETE, "/api/v1/session", SignedIn, session::delete),
+        route(PUT, "/api/v1/session/password", SignedIn, session::change_password),
+        route(POST, "/api/v1/invitations/accept", Nothing, session::accept),
         route(GET, "/api/v1/organizations", SignedIn, organizations::list),
         route(POST, "/api/v1/organizations", Provider, organizations::create),
         route(GET, ORG, Filtered(Viewer), organizations::get),
         route(DELETE, ORG, Organization(Role::Provider), organizations::delete),
+        route(GET, MEMBERS, Organization(Admin), members::list),
+        route(POST, MEMBERS, Organization(Admin), members::create),
+        route(PATCH, MEMBER, Organization(Admin), members::update),
+        route(DELETE, MEMBER, Organization(Admin), members::delete),
         route(GET, CLUSTERS, Filtered(Viewer), clusters::list),
         route(POST, CLUSTERS, Organization(Developer), clusters::create),
         route(GET, CLUSTER, Cluster(Viewer), clusters::get),

@@ -1,35 +1,61 @@
-//! API tokens.
+//! API tokens. Nobody makes one that may more, or lives longer, than themselves.
 
 use axum::Json;
-use axum::extract::Path;
+use axum::extract::{Path, Query};
 use axum::http::StatusCode;
-use fleet_model::{ApiToken, CreateToken, CreatedToken, Page, Problem, Role};
+use base_ids::Slug;
+use fleet_model::{ApiToken, CreateToken, CreatedToken, Organization, Page, Problem, Role};
+use serde::Deserialize;
 
-use super::extract::{Body, PageQuery, page};
+use super::extract::{Body, NewId, PageQuery, page};
 use super::{Answer, Shared};
-use crate::auth::{self, Caller};
+use crate::State;
+use crate::auth::{self, Bounds, Caller};
+use crate::db::TokenScope;
 use crate::problem::Failure;
 
-#[utoipa::path(get, path = "/api/v1/tokens", params(PageQuery), operation_id = "list_tokens",
-    responses((status = 200, body = Page<ApiToken>), (status = 401, body = Problem), (status = 403, body = Problem)))]
-pub(super) async fn list(state: Shared, caller: Caller, query: PageQuery) -> Answer<Json<Page<ApiToken>>> {
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OfOrganization {
+    /// Only this organisation's.
+    organization: Option<String>,
+}
+
+#[utoipa::path(get, path = "/api/v1/tokens", params(PageQuery, OfOrganization), operation_id = "list_tokens",
+    tag = "tokens", responses((status = 200, body = Page<ApiToken>), (status = 404, body = Problem)))]
+pub(super) async fn list(
+    state: Shared,
+    caller: Caller,
+    query: PageQuery,
+    of: Result<Query<OfOrganization>, axum::extract::rejection::QueryRejection>,
+) -> Answer<Json<Page<ApiToken>>> {
     let limit = query.limit()?;
-    let items = state.db.tokens(caller.organization(), query.after(), limit + 1).await?;
+    let Query(of) = of.map_err(|error| Failure::Invalid(error.body_text()))?;
+    let named = match &of.organization {
+        Some(name) => Some(administered(&state, &caller, name).await?.name),
+        None => None,
+    };
+    let mut scope = scope(&caller);
+    scope.organization = named.as_ref().or(scope.organization);
+    let items = state.db.tokens(scope, query.after(), limit + 1).await?;
     Ok(page(items, limit, |item| item.id.clone()))
 }
 
 #[utoipa::path(post, path = "/api/v1/tokens", request_body = CreateToken, operation_id = "create_token",
-    responses((status = 201, body = CreatedToken), (status = 400, body = Problem), (status = 401, body = Problem),
-        (status = 403, body = Problem), (status = 404, body = Problem), (status = 415, body = Problem)))]
+    tag = "tokens", responses((status = 201, body = CreatedToken), (status = 404, body = Problem)))]
 pub(super) async fn create(
     state: Shared,
     caller: Caller,
+    id: NewId,
     Body(request): Body<CreateToken>,
 ) -> Answer<(StatusCode, Json<CreatedToken>)> {
     if request.description.chars().count() > 200 || request.description.chars().any(char::is_control) {
         return Err(Failure::Invalid(
             "description is at most 200 characters, none of them control characters".to_owned(),
         ));
+    }
+    if request.expires_in_seconds == Some(0) {
+        return Err(Failure::Invalid("expires_in_seconds is at least 1".to_owned()));
     }
     let organization = match (&request.role, &request.organization) {
         (Role::Provider, None) => {
@@ -42,23 +68,66 @@ pub(super) async fn create(
             return Err(Failure::Invalid("a provider token belongs to no organization".to_owned()));
         }
         (_, None) => return Err(Failure::Invalid("organization is required for this role".to_owned())),
-        (_, Some(name)) => {
-            let missing = || Failure::NotFound("organization");
-            caller.role_in(name).ok_or_else(missing)?;
-            Some(state.db.organization(name).await?.ok_or_else(missing)?.id)
+        (_, Some(name)) => Some(administered(&state, &caller, name.as_str()).await?.id),
+    };
+    let cluster = match (&request.cluster, organization) {
+        (None, _) => None,
+        (Some(_), None) => {
+            return Err(Failure::Invalid("a provider token is not limited to a cluster".to_owned()));
+        }
+        (Some(_), Some(_)) if request.role == Role::Admin => {
+            return Err(Failure::Invalid(
+                "a token limited to a cluster is developer or viewer: an admin's rights are about the organization"
+                    .to_owned(),
+            ));
+        }
+        (Some(cluster), Some(organization)) => {
+            let found = state.db.cluster(organization, cluster).await?;
+            Some(found.ok_or(Failure::NotFound("cluster"))?.id)
         }
     };
-    let created = auth::create_token(&state, &request, organization).await?;
+    let bounds = Bounds {
+        id: id.0.simple().to_string(),
+        organization,
+        cluster,
+        made_by: caller.person(),
+        ends_at: caller.ends_at(),
+    };
+    let created = auth::create_token(&state, &request, bounds).await?;
     Ok((StatusCode::CREATED, Json(created)))
 }
 
 #[utoipa::path(delete, path = "/api/v1/tokens/{token}", params(("token" = String, Path)),
-    operation_id = "delete_token",
-    responses((status = 204), (status = 401, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
+    operation_id = "delete_token", tag = "tokens", responses((status = 204), (status = 404, body = Problem)))]
 pub(super) async fn delete(state: Shared, caller: Caller, Path(id): Path<String>) -> Answer<StatusCode> {
-    if state.db.delete_token(caller.organization(), &id).await? {
+    if state.db.delete_token(scope(&caller), &id).await? {
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(Failure::NotFound("token"))
+    }
+}
+
+/// An organisation whose tokens this caller manages.
+async fn administered(state: &State, caller: &Caller, name: &str) -> Answer<Organization> {
+    let missing = || Failure::NotFound("organization");
+    let name: Slug = name.parse().map_err(|_| missing())?;
+    let role = caller.role_in(&name).ok_or_else(missing)?;
+    if role < Role::Admin {
+        return Err(Failure::Forbidden("only an admin of the organization manages its tokens"));
+    }
+    state.db.organization(&name).await?.ok_or_else(missing)
+}
+
+/// A token belongs to one organisation, a person to several; the provider sees all.
+fn scope(caller: &Caller) -> TokenScope<'_> {
+    if caller.is_provider() {
+        return TokenScope::default();
+    }
+    match caller.user() {
+        Some(user) => TokenScope { organization: None, admin: Some(user.id) },
+        None => TokenScope {
+            organization: caller.organizations().first().map(|(organization, _)| &organization.name),
+            admin: None,
+        },
     }
 }

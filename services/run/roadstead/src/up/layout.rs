@@ -18,6 +18,10 @@ impl Layout {
     pub fn admin_token(&self) -> PathBuf {
         self.root.join("admin.token")
     }
+    /// The password of the operator who is made at the first start.
+    pub fn admin_password(&self) -> PathBuf {
+        self.root.join("admin.password")
+    }
     pub fn manager_url(&self) -> PathBuf {
         self.root.join("manager.url")
     }

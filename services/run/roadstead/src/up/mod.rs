@@ -3,7 +3,8 @@
 pub mod layout;
 mod nodes;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -16,7 +17,7 @@ use base_net::pki::{Ca, Issued, Profile, YEAR};
 use base_net::tasks::Tasks;
 use fleet_client::{Client, ClientError};
 use fleet_manager::{Manager, Place};
-use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Role};
+use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Email, Hidden, Role};
 
 use crate::cli::Up;
 use crate::service::{CellReady, GatewayReady, stop_signal};
@@ -99,6 +100,7 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     start_gateway(layout, &ca, &binary, &manager, &gateways, &fleet.gateway).await?;
     progress(&format!("gateway on {}", options.gateway));
     let client = admin(layout, &ca, &manager).await?;
+    operator(layout, &manager).await?;
     progress(&format!("manager on https://{}", manager.rest_address));
 
     if options.no_demo {
@@ -174,7 +176,7 @@ async fn start_manager(
     let config = fleet_manager::Config {
         listen: options.manager,
         rpc_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        database: Place::Sqlite(layout.database()),
+        database: options.database.clone().unwrap_or_else(|| Place::Sqlite(layout.database())),
         https: identity(ca, "manager", Some(options.manager))?,
         fleet_ca_pem: ca.cert_pem().to_owned(),
         fleet: identity(ca, "manager", None)?,
@@ -292,6 +294,24 @@ async fn admin(layout: &Layout, ca: &Ca, manager: &Manager) -> Result<Client> {
     Ok(Client::new(&format!("https://{}", manager.rest_address), ca.cert_pem(), &token)?)
 }
 
+/// Who signs in to the console of a fleet that has just been made.
+const OPERATOR: &str = "admin@roadstead.local";
+
+/// Makes the operator, with a password that is found in `admin.password`.
+async fn operator(layout: &Layout, manager: &Manager) -> Result<()> {
+    let email: Email = OPERATOR.parse()?;
+    if manager.has_user(&email).await? {
+        return Ok(());
+    }
+    let mut bytes = [0u8; 18];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no random bytes")?;
+    let password = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // The file first: a password that is nowhere to be read would lock everybody out.
+    write_private(&layout.admin_password(), format!("{password}\n").as_bytes())?;
+    manager.create_operator(&email, "Operator", &Hidden::new(password)).await?;
+    Ok(())
+}
+
 fn demo() -> Result<Slug> {
     Ok("demo".parse()?)
 }
@@ -306,8 +326,7 @@ async fn demo_cluster(client: &Client) -> Result<Cluster> {
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
     }
-    match client.create_cluster(&name, &CreateCluster::named(name.clone())).await
-    {
+    match client.create_cluster(&name, &CreateCluster::named(name.clone())).await {
         Ok(_) => {}
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
