@@ -6,23 +6,38 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use dev_testkit::{Fleet, Kubectl, Options, is_root};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const SOON: Duration = Duration::from_secs(60);
+
+/// From an API server that serves again to a stream through the node's new tunnel.
+const RECONNECTED_WITHIN: Duration = Duration::from_secs(15);
+/// One every ten seconds; a busy machine gets as much again.
+const HEARTBEAT_WITHIN: Duration = Duration::from_secs(25);
+/// The status is looked at every ten seconds.
+const STATUS_WITHIN: Duration = Duration::from_secs(35);
 
 #[test]
 fn kubectl_runs_a_real_deployment_on_a_real_node() -> Result<()> {
     ensure!(is_root(), "this test makes network namespaces and starts containers: run it as root");
     let mut fleet = Fleet::start(Options { nodes: 1, ..Options::default() })?;
     let kubectl = fleet.kubectl();
-    nodes_are_ready(&kubectl).context("nodes")?;
-    a_deployment_rolls_out(&kubectl).context("deployment")?;
-    a_pod_reaches_the_service_by_name(&kubectl).context("service")?;
-    logs_and_exec(&kubectl).context("logs and exec")?;
-    pods_reach_the_api(&kubectl).context("API from a pod")?;
-    configuration_arrives(&kubectl).context("volumes and environment")?;
-    failures_are_told(&kubectl).context("failures")?;
-    rollback_and_scale(&kubectl).context("rollback and scale")?;
+    fleet.explain(session(&fleet, &kubectl))?;
     pods_survive_a_restart(&mut fleet).context("restart")?;
+    Ok(())
+}
+
+fn session(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    nodes_are_ready(kubectl).context("nodes")?;
+    a_deployment_rolls_out(kubectl).context("deployment")?;
+    a_pod_reaches_the_service_by_name(kubectl).context("service")?;
+    logs_and_exec(kubectl).context("logs and exec")?;
+    pods_reach_the_api(kubectl).context("API from a pod")?;
+    configuration_arrives(kubectl).context("volumes and environment")?;
+    failures_are_told(kubectl).context("failures")?;
+    rollback_and_scale(kubectl).context("rollback and scale")?;
+    a_node_outlives_its_api_server(fleet, kubectl).context("API server killed")?;
     Ok(())
 }
 
@@ -182,6 +197,60 @@ fn rollback_and_scale(kubectl: &Kubectl) -> Result<()> {
         std::thread::sleep(Duration::from_millis(200));
     }
     ensure!(kubectl.ok(images)?.contains("demo:1"));
+    Ok(())
+}
+
+/// The cell is killed and comes back: the node's watches, tunnel, Lease and status go on by themselves.
+///
+/// The status is made to change twice. A kubelet that blocks on telling somebody of the first change would
+/// never tell the second, which in life comes five minutes later.
+fn a_node_outlives_its_api_server(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let renewed = "-n kube-node-lease get lease node-1 -o jsonpath={.spec.renewTime}";
+    let pod = kubectl.ok("get pods -l app=web -o jsonpath={.items[0].metadata.name}")?;
+    for round in 1..=2 {
+        let cells = fleet.children("cell")?;
+        ensure!(!cells.is_empty(), "no cell runs");
+        for cell in cells {
+            kill(Pid::from_raw(cell), Signal::SIGKILL)?;
+        }
+        let killed = Instant::now();
+        kubectl.until("get --raw /readyz", "ok", SOON)?;
+        let before = kubectl.ok(renewed)?;
+        // Through a tunnel that was dialed anew.
+        until(RECONNECTED_WITHIN, "the tunnel is not back", || {
+            Ok(kubectl.run(&format!("exec {pod} -- hostname"))?.stdout.trim() == pod)
+        })?;
+        println!("round {round}: tunnel back {:.1} s after the kill", killed.elapsed().as_secs_f64());
+        until(HEARTBEAT_WITHIN, "no heartbeat", || Ok(kubectl.ok(renewed)? != before))?;
+        let image = format!("roadstead.local/round:{round}");
+        tag_image(fleet, "roadstead.local/demo:1", &image)?;
+        kubectl.until("get node node-1 -o jsonpath={.status.images[*].names}", &image, STATUS_WITHIN)?;
+    }
+    ensure!(kubectl.ok("get nodes")?.contains(" Ready "));
+    Ok(())
+}
+
+fn until(patience: Duration, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    while !is_so()? {
+        ensure!(Instant::now() < deadline, "{what} within {patience:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+/// Gives an image of node-1 one more name.
+fn tag_image(fleet: &Fleet, from: &str, to: &str) -> Result<()> {
+    let node = fleet.children("node")?.first().copied().context("no node runs")?;
+    let configuration = std::fs::read_to_string(fleet.data().join("nodes/node-1/containerd.toml"))?;
+    let socket =
+        configuration.lines().find_map(|line| line.trim().strip_prefix("address = \"")?.strip_suffix('"'));
+    let tagged = std::process::Command::new("nsenter")
+        .args(["--target", &node.to_string(), "--mount", "--", "ctr", "--address"])
+        .arg(socket.context("containerd has no address")?)
+        .args(["--namespace", "k8s.io", "images", "tag", from, to])
+        .output()?;
+    ensure!(tagged.status.success(), "{}", String::from_utf8_lossy(&tagged.stderr));
     Ok(())
 }
 

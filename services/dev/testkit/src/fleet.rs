@@ -226,6 +226,15 @@ impl Fleet {
         Ok(())
     }
 
+    /// Adds to a failure what the cluster and the logs say.
+    pub fn explain<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let asked = self.kubectl().run("get nodes,pods,events -A -o wide");
+            let said = asked.map_or_else(|error| error.to_string(), |ran| ran.stdout + &ran.stderr);
+            error.context(format!("{said}\n{}", self.logs()))
+        })
+    }
+
     /// The ends of all logs, for the message of a test that fails.
     pub fn logs(&self) -> String {
         let mut text = String::new();
