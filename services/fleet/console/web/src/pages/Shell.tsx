@@ -105,7 +105,7 @@ function UserMenu() {
   return (
     <DropMenu
       trigger={
-        <Button look="quiet" icon="user" aria-label={`Account of ${name}`}>
+        <Button look="quiet" icon="user" className="account" aria-label={`Account of ${name}`}>
           <span className="user-name">{name}</span>
         </Button>
       }

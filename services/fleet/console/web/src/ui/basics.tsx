@@ -234,9 +234,9 @@ export function Progress({ value, label }: { value: number; label: string }) {
   return <progress max={100} value={value} aria-label={label} />;
 }
 
-export function Definitions({ rows }: { rows: readonly (readonly [string, ReactNode])[] }) {
+export function Definitions({ rows, inARow }: { rows: readonly (readonly [string, ReactNode])[]; inARow?: boolean }) {
   return (
-    <dl className="definitions">
+    <dl className={inARow ? "definitions in-a-row" : "definitions"}>
       {rows.map(([term, value]) => (
         <div key={term}>
           <dt>{term}</dt>

@@ -1,6 +1,6 @@
 /** What the pages of a cluster have in common: its name and state, the way between them, its own API. */
 
-import { Link, Outlet, useNavigate, useParams } from "@tanstack/react-router";
+import { Link, Outlet, useMatch, useNavigate, useParams } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef } from "react";
 import * as calls from "../../api/calls";
 import type { Operation } from "../../api/types";
@@ -27,6 +27,7 @@ export function ClusterLayout() {
       void navigate({ to: "/o/$org/clusters/$cluster", params: { org, cluster: cluster.name }, replace: true });
     }
   });
+  const inPod = useMatch({ from: "/app/o/$org/clusters/$cluster/pods/$namespace/$pod", shouldThrow: false });
   const id = cluster?.id;
   const kube = useMemo(() => (id ? new KubeCluster(calls.proxyUrl(org, id)) : undefined), [org, id]);
   const context = useMemo(() => (cluster ? { org, cluster } : undefined), [org, cluster]);
@@ -64,7 +65,12 @@ export function ClusterLayout() {
         <Link to="/o/$org/clusters/$cluster/nodes" params={params}>
           Nodes
         </Link>
-        <Link to="/o/$org/clusters/$cluster/workloads" params={params}>
+        <Link
+          to="/o/$org/clusters/$cluster/workloads"
+          params={params}
+          // A pod is looked at on the way from there.
+          {...(inPod && { "aria-current": "page" })}
+        >
           Workloads
         </Link>
         <Link to="/o/$org/clusters/$cluster/events" params={params}>
@@ -105,7 +111,7 @@ function Running({ org, operations }: { org: string; operations: Operation[] }) 
             </span>
             <Progress value={one.progress} label={words[one.kind] ?? one.kind} />
             {developer && one.kind.startsWith("nodepool.") && one.kind !== "nodepool.delete" && (
-              <Button look="quiet" onClick={() => void calls.cancelOperation(org, one.id).catch(sayError)}>
+              <Button onClick={() => void calls.cancelOperation(org, one.id).catch(sayError)}>
                 Cancel
               </Button>
             )}

@@ -43,6 +43,7 @@ export function PodPage() {
       {status.tone === "bad" && status.why && <p className="hint">{status.why}</p>}
       <Card>
         <Definitions
+          inARow
           rows={[
             ["Namespace", namespace],
             ["Ready", podReady(pod)],

@@ -1,0 +1,314 @@
+// What a person does with the console, from the sign-in to a deleted cluster, in a real browser against a
+// real fleet. Start at `journey` at the end; each step is a function above it.
+//
+// Environment: CONSOLE_URL, CONSOLE_EMAIL, CONSOLE_PASSWORD, CONSOLE_KUBECONFIG (of the cluster demo),
+// CONSOLE_PICTURES (a folder for screenshots), CONSOLE_NODES (how many worker nodes demo has).
+// `tests/tests/console.rs` sets them.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { request } from "playwright-core";
+import { camera, launch, PATIENCE_MS, watchedPage } from "./browser.mjs";
+
+const env = (name) => {
+  const value = process.env[name];
+  assert(value, `${name} is not set`);
+  return value;
+};
+const url = env("CONSOLE_URL");
+const email = env("CONSOLE_EMAIL");
+const password = env("CONSOLE_PASSWORD");
+const demoKubeconfig = env("CONSOLE_KUBECONFIG");
+const pictures = env("CONSOLE_PICTURES");
+const hasNode = Number(process.env.CONSOLE_NODES ?? "0") > 0;
+
+const folder = mkdtempSync(join(tmpdir(), "roadstead-console-"));
+const kubectl = (kubeconfig, ...words) =>
+  execFileSync("kubectl", words, {
+    env: { ...process.env, KUBECONFIG: kubeconfig, KUBECACHEDIR: join(folder, "cache") },
+    encoding: "utf8",
+    timeout: PATIENCE_MS,
+  });
+
+async function main() {
+  const browser = await launch();
+  const first = await watchedPage(browser);
+  const watched = [first];
+  const steps = journey(browser, watched);
+  try {
+    for (const [name, step] of steps) {
+      const started = Date.now();
+      try {
+        await step();
+      } catch (error) {
+        await first.page.screenshot({ path: join(pictures, "failed.png") }).catch(() => {});
+        error.message = `${name}: ${error.message}\nat ${first.page.url()}`;
+        throw error;
+      }
+      console.log(`${name}: ${((Date.now() - started) / 1000).toFixed(1)} s`);
+    }
+    const complaints = watched.flatMap((one) => one.complaints);
+    assert.deepEqual(complaints, [], "the browser complained");
+  } finally {
+    await browser.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const button = (page, name) => page.getByRole("button", { name, exact: true });
+const link = (page, name) => page.getByRole("link", { name, exact: true });
+const row = (page, table, text) => page.getByRole("table", { name: table }).getByRole("row").filter({ hasText: text });
+
+/** Steps by name, in order. State is in what the fleet and the pages hold. */
+function journey(browser, watched) {
+  const [first] = watched;
+  const { page } = first;
+  const picture = camera(page, pictures);
+  const kubeconfig = join(folder, "azure.kubeconfig");
+  return [
+    ["a stranger is asked to sign in", async () => {
+      first.expectAnswer(401, "/api/v1/session");
+      await page.goto(`${url}/o/demo/clusters`);
+      await page.getByRole("heading", { name: "Sign in" }).waitFor();
+    }],
+    ["a wrong password is refused with what to do", async () => {
+      first.expectAnswer(401, "/api/v1/sessions");
+      // By keyboard alone: the first field has the focus.
+      await page.keyboard.type(email);
+      await page.keyboard.press("Tab");
+      await page.keyboard.type("not the password");
+      await page.keyboard.press("Enter");
+      await page.getByRole("alert").getByText("No account has this e-mail address and password").waitFor();
+      await picture("sign-in-refused");
+    }],
+    ["the right one leads to where they wanted to go", async () => {
+      await page.getByLabel("Password").fill(password);
+      await page.keyboard.press("Enter");
+      await row(page, "Clusters", "demo").getByText("ready").waitFor();
+      assert.equal(new URL(page.url()).pathname, "/o/demo/clusters");
+      const cookies = await first.context.cookies(url);
+      const session = cookies.find((one) => one.name === "__Host-roadstead");
+      assert(session?.httpOnly && session.secure && session.sameSite === "Strict", JSON.stringify(cookies));
+      await picture("clusters");
+    }],
+    ["a cluster made elsewhere appears without a reload", async () => {
+      const other = await watchedPage(browser, { storageState: await first.context.storageState() });
+      watched.push(other);
+      await other.page.goto(`${url}/o/demo/clusters/new`);
+      await other.page.getByLabel("Name").fill("Blue!");
+      await button(other.page, "Create").click();
+      // The browser's own check of the pattern keeps it from being sent.
+      assert.equal(await other.page.getByLabel("Name").evaluate((field) => field.validity.patternMismatch), true);
+      await other.page.getByLabel("Name").fill("blue");
+      await button(other.page, "Create").click();
+      await row(page, "Clusters", "blue").waitFor();
+      await row(page, "Clusters", "blue").getByText("ready").waitFor();
+      await other.page.getByRole("heading", { name: "blue" }).waitFor();
+      await picture("clusters-live");
+      await other.context.close();
+    }],
+    ["a name that is taken is refused with what to do", async () => {
+      first.expectAnswer(409, "/clusters");
+      await link(page, "Create cluster").click();
+      await page.getByLabel("Name").fill("blue");
+      await picture("create");
+      await button(page, "Create").click();
+      await page.getByRole("alert").waitFor();
+      await picture("create-refused");
+      await link(page, "Cancel").click();
+    }],
+    ["a cluster is renamed and labelled in place", async () => {
+      await link(page, "blue").click();
+      await button(page, "Rename, label").click();
+      await page.getByLabel("Name").fill("azure");
+      await page.getByLabel("Labels").fill("team=sea, stage=test");
+      await button(page, "Save").click();
+      await page.getByRole("heading", { name: "azure" }).waitFor();
+      await page.getByText("stage=test").waitFor();
+      assert.equal(new URL(page.url()).pathname, "/o/demo/clusters/azure");
+    }],
+    ["its kubeconfig is copied, downloaded and works", async () => {
+      await first.context.grantPermissions(["clipboard-read", "clipboard-write"]);
+      await button(page, "Create kubeconfig").click();
+      const downloaded = page.waitForEvent("download");
+      await button(page, "Download").click();
+      const download = await downloaded;
+      assert.equal(download.suggestedFilename(), "azure.kubeconfig");
+      await download.saveAs(kubeconfig);
+      await button(page, "Copy kubeconfig").click();
+      await page.getByText("Copied").waitFor();
+      const copied = await page.evaluate(() => navigator.clipboard.readText());
+      assert.equal(copied, readFileSync(kubeconfig, "utf8"));
+      const namespaces = kubectl(kubeconfig, "get", "namespaces", "-o", "name");
+      assert.match(namespaces, /namespace\/default/);
+    }],
+    ["the join command is shown", async () => {
+      await button(page, "Show join command").click();
+      const command = await page.getByLabel("the join command").first().textContent();
+      assert.match(command ?? "", /roadstead node join .*--token [a-z0-9]{6}\.[a-z0-9]{16}/s);
+      await page.waitForTimeout(300); // the toast of the rename slides out
+      await picture("overview", { fullPage: true });
+    }],
+    ["nodes are shown", async () => {
+      await page.goto(`${url}/o/demo/clusters/demo/nodes`);
+      if (hasNode) await row(page, "Nodes", "Ready").first().waitFor();
+      else await page.getByText("No nodes yet").waitFor();
+      await picture("nodes");
+    }],
+    ["a node pool is made, resized and deleted", async () => {
+      await button(page, "Create node pool").click();
+      await page.getByLabel("Name").fill("spare");
+      await page.getByLabel("Machines").fill("0");
+      await picture("create-pool");
+      await button(page, "Create").click();
+      await row(page, "Node pools", "spare").getByText("0 of 0 ready").waitFor();
+      await button(page, "Delete spare").click();
+      await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
+      await row(page, "Node pools", "spare").waitFor({ state: "detached" });
+    }],
+    ["a deployment is watched as it comes up", async () => {
+      await link(page, "Workloads").click();
+      await page.getByText("Nothing runs here yet").waitFor();
+      kubectl(demoKubeconfig, "create", "deployment", "web", "--image=roadstead.local/demo:1", "--replicas=3");
+      const web = row(page, "Deployments", "web").first();
+      await web.waitFor();
+      await button(page, "Pods of web").click();
+      await page.getByRole("row").filter({ hasText: /^web-/ }).nth(2).waitFor();
+      if (hasNode) {
+        await web.getByText("3/3").waitFor();
+        await web.getByText("Ready").waitFor();
+      } else {
+        // The reason is where the trouble is.
+        await page.getByText(/no nodes available|0\/0 nodes/).first().waitFor();
+      }
+      await picture("workloads");
+      kubectl(demoKubeconfig, "scale", "deployment", "web", "--replicas=1");
+      await web.getByText(hasNode ? "1/1" : "0/1").waitFor();
+    }],
+    ["the namespace chosen stays in the address", async () => {
+      await page.getByLabel("Namespace").selectOption("kube-system");
+      await page.getByText("Nothing runs in kube-system").waitFor();
+      assert.equal(new URL(page.url()).searchParams.get("namespace"), "kube-system");
+      await page.getByLabel("Namespace").selectOption("");
+      await row(page, "Deployments", "web").first().waitFor();
+    }],
+    ["a pod's log is followed", async () => {
+      if (!hasNode) return;
+      const script = "i=0; while true; do i=$((i+1)); echo tick $i; sleep 1; done";
+      kubectl(demoKubeconfig, "run", "ticker", "--image=roadstead.local/demo:1", "--restart=Never", "--", "sh", "-c", script);
+      await link(page, "ticker").click();
+      await page.getByText("Following live").waitFor();
+      await page.getByRole("log").getByText("tick 2", { exact: true }).waitFor();
+      const before = await ticks(page);
+      await page.getByRole("log").getByText(`tick ${before + 3}`, { exact: true }).waitFor();
+      await page.getByLabel("Times").check();
+      await page.getByText("Events", { exact: true }).last().waitFor();
+      await picture("pod", { fullPage: true });
+      kubectl(demoKubeconfig, "delete", "pod", "ticker", "--grace-period=1", "--wait=false");
+      await page.getByText("There is no pod ticker").waitFor();
+    }],
+    ["events are shown, the newest first", async () => {
+      await link(page, "Events").click();
+      await row(page, "Events", "ScalingReplicaSet").first().waitFor();
+      await picture("events");
+      kubectl(demoKubeconfig, "delete", "deployment", "web");
+    }],
+    ["somebody is invited, comes, and sees what a viewer may", async () => {
+      await link(page, "Members").click();
+      await button(page, "Add member").click();
+      await page.getByLabel("E-mail").fill("vera@example.com");
+      await page.getByLabel("Role", { exact: true }).selectOption("viewer");
+      await button(page, "Add").click();
+      const invitation = await page.getByLabel("the invitation").first().textContent();
+      assert(invitation?.startsWith(`${url}/accept#`), invitation ?? "no invitation");
+      await picture("members");
+      const guest = await watchedPage(browser, { viewport: { width: 420, height: 800 }, colorScheme: "dark" });
+      watched.push(guest);
+      guest.expectAnswer(401, "/api/v1/session");
+      await guest.page.goto(invitation);
+      await guest.page.getByLabel("Your name").fill("Vera Viewer");
+      await guest.page.getByLabel("Password").fill("a harbour of quiet words");
+      await guest.page.getByLabel("The same again").fill("a harbour of quiet words");
+      await button(guest.page, "Create account").click();
+      await row(guest.page, "Clusters", "azure").waitFor();
+      assert.equal(await guest.page.getByRole("link", { name: "Members" }).count(), 0);
+      assert.equal(await guest.page.getByRole("link", { name: "Create cluster" }).count(), 0);
+      await link(guest.page, "azure").click();
+      await guest.page.getByText("You may look at this cluster").waitFor();
+      // What a viewer reads inside the cluster: pods yes, and nothing is refused on these pages.
+      await guest.page.getByText("none yet").nth(1).waitFor();
+      await camera(guest.page, join(pictures, "viewer"))("overview-dark-narrow", { fullPage: true });
+
+      await button(page, "Remove vera@example.com").click();
+      await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+      await row(page, "Members", "vera@example.com").waitFor({ state: "detached" });
+      guest.expectAnswer(404, "/organizations/demo");
+      guest.expectAnswer(404, "/organizations/demo/events");
+      await guest.page.goto(`${url}/o/demo/clusters`);
+      await guest.page.getByRole("alert").getByText("Not found").waitFor();
+      await guest.context.close();
+    }],
+    ["an API token is made, works, and is deleted", async () => {
+      await link(page, "API tokens").click();
+      await button(page, "Create token").click();
+      await page.getByLabel("What is it for").fill("terraform in CI");
+      await button(page, "Create").click();
+      const secret = await page.getByLabel("the token").first().textContent();
+      await row(page, "API tokens", "terraform in CI").waitFor();
+      await picture("tokens");
+      const api = await request.newContext({
+        ignoreHTTPSErrors: true,
+        extraHTTPHeaders: { authorization: `Bearer ${secret}` },
+      });
+      const clusters = `${url}/api/v1/organizations/demo/clusters`;
+      assert.equal((await api.get(clusters)).status(), 200);
+      await button(page, "Delete the token terraform in CI").click();
+      await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
+      await row(page, "API tokens", "terraform in CI").waitFor({ state: "detached" });
+      assert.equal((await api.get(clusters)).status(), 401);
+      await api.dispose();
+    }],
+    ["the provider sees the fleet", async () => {
+      await link(page, "Fleet").click();
+      await row(page, "Cells", "cell-1").getByText("serving").waitFor();
+      await picture("fleet");
+    }],
+    ["a cluster is deleted once its name is typed", async () => {
+      await page.goto(`${url}/o/demo/clusters/azure`);
+      await button(page, "Delete cluster").click();
+      assert.equal(await button(page, "Delete for good").isDisabled(), true);
+      await page.getByLabel(/Type azure/).fill("azure");
+      await picture("delete");
+      await button(page, "Delete for good").click();
+      await page.getByText("The cluster azure is gone").waitFor();
+      await link(page, "All clusters").click();
+      await row(page, "Clusters", "demo").waitFor();
+      assert.equal(await row(page, "Clusters", "azure").count(), 0);
+    }],
+    ["it is dark when asked to be", async () => {
+      await page.getByRole("button", { name: /^Account of/ }).click();
+      await page.getByRole("menuitem", { name: "Look: dark" }).click();
+      const paper = await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+      assert.equal(paper, "rgb(14, 23, 29)");
+      await picture("dark");
+    }],
+    ["whoever signs out is out", async () => {
+      await page.getByRole("button", { name: /^Account of/ }).click();
+      await page.getByRole("menuitem", { name: "Sign out" }).click();
+      await page.getByRole("heading", { name: "Sign in" }).waitFor();
+      await page.goto(`${url}/o/demo/clusters`);
+      await page.getByRole("heading", { name: "Sign in" }).waitFor();
+    }],
+  ];
+}
+
+/** The last tick that the log shows. */
+async function ticks(page) {
+  const text = (await page.getByRole("log").textContent()) ?? "";
+  return Number([...text.matchAll(/tick (\d+)/g)].at(-1)?.[1] ?? 0);
+}
+
+await main();
