@@ -2,7 +2,8 @@
 //
 // Not here: what a person does (journey.mjs), how fast it is (first-paint.mjs).
 
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
@@ -62,4 +63,17 @@ export function camera(page, folder) {
     await page.screenshot({ path: file, animations: "disabled", caret: "initial", ...options });
     return file;
   };
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** What a reader of screens or a user of the keyboard would stumble over, by axe's rules for WCAG 2.2 AA. */
+export async function obstacles(page) {
+  // Evaluated by the debugger, so that the page's own policy stays as it is.
+  await page.evaluate(AXE);
+  const results = await page.evaluate(() =>
+    // The library's focus guards hand the focus on at once; nobody is ever on one.
+    globalThis.axe.run({ exclude: ["[data-base-ui-focus-guard]"] }, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }),
+  );
+  return results.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
 }

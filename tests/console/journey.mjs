@@ -11,7 +11,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { request } from "playwright-core";
-import { camera, launch, PATIENCE_MS, watchedPage } from "./browser.mjs";
+import { camera, launch, obstacles, PATIENCE_MS, watchedPage } from "./browser.mjs";
 
 const env = (name) => {
   const value = process.env[name];
@@ -66,7 +66,11 @@ const row = (page, table, text) => page.getByRole("table", { name: table }).getB
 function journey(browser, watched) {
   const [first] = watched;
   const { page } = first;
-  const picture = camera(page, pictures);
+  const shoot = camera(page, pictures);
+  const picture = async (name, options) => {
+    await shoot(name, options);
+    assert.deepEqual(await obstacles(page), [], `obstacles in ${name}`);
+  };
   const kubeconfig = join(folder, "azure.kubeconfig");
   return [
     ["a stranger is asked to sign in", async () => {

@@ -3,6 +3,7 @@
 //! Each row says what was measured, over how many, and the aim it is held against. A figure that misses
 //! its aim is printed, not hidden; nothing here passes or fails.
 
+mod console;
 mod rows;
 mod table;
 
@@ -29,13 +30,19 @@ struct Arguments {
     /// Pods to list
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
+    /// The checkout, for figures of the console; needs its built pages, Node and Chromium
+    #[arg(long)]
+    sources: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let fleet = Fleet::start_binary(&arguments.binary, Options { demo: true, ..Options::default() })?;
-    let rows = runtime.block_on(measure(&fleet, &arguments))?;
+    let mut rows = runtime.block_on(measure(&fleet, &arguments))?;
+    if let Some(sources) = &arguments.sources {
+        rows.extend(console::figures(&fleet, sources).context("console")?);
+    }
     print(&rows);
     Ok(())
 }

@@ -75,15 +75,26 @@ fn work(task: Task) -> Result<()> {
         Task::Test { fast } => test(fast),
         Task::Layers => layers::check(),
         Task::Licenses => licenses::check(),
-        Task::Packages => packages::install_for_tests(),
+        Task::Packages => {
+            packages::install_for_tests()?;
+            browser_tests().map(drop)
+        }
         Task::Console => build_console().map(drop),
         Task::Bench { arguments } => {
             packages::install_for_tests()?;
-            console::install_browser_tests(&root()?, &build_console()?)?;
+            let node = browser_tests();
             run(cargo().args(["build", "--release", "--package", "roadstead", "--package", "dev-bench"]))?;
             let release = target_dir()?.join("release");
             let mut bench = std::process::Command::new(release.join("dev-bench"));
-            run(bench.arg("--binary").arg(release.join("roadstead")).args(arguments))
+            bench.arg("--binary").arg(release.join("roadstead")).args(arguments);
+            match node {
+                Ok(node) => bench.arg("--sources").arg(root()?).env("PATH", node.path()),
+                Err(error) => {
+                    eprintln!("xtask: no figures of the console: {error:#}");
+                    &mut bench
+                }
+            };
+            run(&mut bench)
         }
     }
 }
@@ -111,6 +122,13 @@ fn test(fast: bool) -> Result<()> {
     }
     // The console's test runs a script of its own on this Node.
     run(tests.env("ROADSTEAD_BINARY", target_dir()?.join("debug/roadstead")).env("PATH", node.path()))
+}
+
+/// What tests of the built console need beside a browser.
+fn browser_tests() -> Result<console::Node> {
+    let node = build_console()?;
+    console::install_browser_tests(&root()?, &node)?;
+    Ok(node)
 }
 
 fn build_console() -> Result<console::Node> {

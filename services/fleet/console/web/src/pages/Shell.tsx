@@ -71,7 +71,8 @@ function OrganizationSwitch({ current }: { current: string | undefined }) {
   return (
     <DropMenu
       trigger={
-        <Button look="quiet" className="switch" aria-label={`Organisation ${current ?? ""}, change`}>
+        <Button look="quiet" className="switch">
+          {current && <span className="visually-hidden">Organisation: </span>}
           {current ?? "Choose an organisation"} <Icon name="chevron" />
         </Button>
       }
