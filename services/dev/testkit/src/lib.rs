@@ -1,5 +1,6 @@
-//! What end-to-end tests and benches share: a real fleet from the real binary, real `kubectl`, a second
-//! machine of namespaces, and a plain HTTPS client for what kubectl cannot do a thousand times at once.
+//! What end-to-end tests and benches share: a real fleet from the real binary, real `kubectl` and
+//! `terraform`, a second machine of namespaces, and a plain HTTPS client for what kubectl cannot do a
+//! thousand times at once.
 //!
 //! Not here: mocks, or anything in-process; a test that needs those belongs beside the code it tests.
 
@@ -9,10 +10,12 @@ mod kubectl;
 mod machine;
 mod postgres;
 mod process;
+mod terraform;
 
 pub use api::{ApiClient, Kubeconfig};
 pub use fleet::{Fleet, Options, copy_for_others, is_root};
 pub use kubectl::{Kubectl, Ran};
 pub use machine::Machine;
 pub use postgres::Postgres;
-pub use process::children_of;
+pub use process::{children_of, words_of};
+pub use terraform::{PROVIDER_SOURCE, Terraform};

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fleet", &["cloud", "api", "base"]),
     ("run", &["fleet", "node", "cloud", "api", "base"]),
     ("dev", &["run", "fleet", "node", "cloud", "tenant", "store", "api", "base"]),
+    ("terraform", &["fleet", "base"]),
     ("tests", &["dev", "fleet", "api", "base"]),
 ];
 
@@ -86,6 +87,8 @@ mod tests {
             ("fleet-cell", "fleet", "store", true),
             ("roadstead", "run", "node", true),
             ("api-kinds", "api", "dev", false),
+            ("terraform-provider-roadstead", "terraform", "fleet", true),
+            ("terraform-provider-roadstead", "terraform", "tenant", false),
         ] {
             assert_eq!(may(package, plane, used), fine, "{package} -> {used}");
         }
