@@ -107,7 +107,9 @@ async fn ensure(shared: &Shared, view: &ServiceView, events: &mut Vec<EventText>
         }
         return Ok(None);
     }
-    let only_targets = applied.as_ref().is_some_and(|one| BalancerSpec { targets: spec.targets.clone(), ..one.clone() } == spec);
+    let only_targets = applied
+        .as_ref()
+        .is_some_and(|one| BalancerSpec { targets: spec.targets.clone(), ..one.clone() } == spec);
     if !only_targets {
         events.push(EventText::normal("EnsuringLoadBalancer", "Ensuring load balancer"));
     }
@@ -304,4 +306,3 @@ fn regarding(view: &ServiceView) -> Regarding {
         resource_version: view.revision.to_string(),
     }
 }
-

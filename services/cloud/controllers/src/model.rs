@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use base_clock::Timestamp;
 use base_ids::NodePoolId;
 use cloud_interface::{Join, SharedCloud, Taint};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What the manager wants of a cluster.
@@ -18,7 +19,7 @@ pub struct Wanted {
     pub pools: Vec<Pool>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     pub id: NodePoolId,
     pub name: String,
@@ -149,9 +150,8 @@ impl NodeView {
         let status = object.field("status").unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let ready = items(&status["conditions"])
-            .iter()
-            .any(|one| one["type"] == "Ready" && one["status"] == "True");
+        let ready =
+            items(&status["conditions"]).iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
         let internal_ip = items(&status["addresses"])
             .iter()
             .filter(|one| one["type"] == "InternalIP")

@@ -199,7 +199,10 @@ pub(crate) enum Next {
     /// Ask the provider for it, whether or not somebody did before.
     Create,
     /// Its Node is to say where it comes from, and carry what its pool's nodes carry.
-    Mark { change: serde_json::Value, uid: String },
+    Mark {
+        change: serde_json::Value,
+        uid: String,
+    },
     /// Nothing to do until something changes or the provider was asked again.
     Wait,
     /// Nothing to do.
@@ -209,7 +212,9 @@ pub(crate) enum Next {
     Drain,
     DeleteNode,
     /// Tell the provider.
-    Delete { id: String },
+    Delete {
+        id: String,
+    },
     /// Nothing is left of it.
     Close,
 }
@@ -261,11 +266,9 @@ pub(crate) fn next(seen: &Seen<'_>, entry: &Entry, drained: bool) -> Next {
 fn mark(pool: &Pool, machine: &Machine, node: &NodeView) -> Option<serde_json::Value> {
     let mut labels = pool.labels.clone();
     labels.insert(LABEL_POOL.to_owned(), pool.name.clone());
-    for (key, value) in [
-        (LABEL_ZONE, &machine.zone),
-        (LABEL_REGION, &machine.region),
-        (LABEL_TYPE, &machine.machine_type),
-    ] {
+    for (key, value) in
+        [(LABEL_ZONE, &machine.zone), (LABEL_REGION, &machine.region), (LABEL_TYPE, &machine.machine_type)]
+    {
         if !value.is_empty() {
             labels.insert(key.to_owned(), value.clone());
         }
@@ -282,9 +285,7 @@ fn mark(pool: &Pool, machine: &Machine, node: &NodeView) -> Option<serde_json::V
         let missing: Vec<_> = pool
             .taints
             .iter()
-            .filter(|taint| {
-                !node.taints.iter().any(|one| one.key == taint.key && one.effect == taint.effect)
-            })
+            .filter(|taint| !node.taints.iter().any(|one| one.key == taint.key && one.effect == taint.effect))
             .collect();
         if !missing.is_empty() {
             let all: Vec<_> = node.taints.iter().chain(missing).collect();

@@ -13,9 +13,9 @@ use api_reconcile::{Backoff, EventText, Queue, Regarding};
 use base_clock::{SharedClock, Timestamp};
 use base_ids::{NodePoolId, TenantId};
 use cloud_interface::{Balancer, BalancerSpec, ClientToken, CloudError, Join, SharedCloud};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
-use futures::FutureExt;
 use parking_lot::Mutex;
 use tenant_client::{ListOptions, Recorder, SharedApi, WatchEvent, WatchOptions};
 use tokio::sync::watch;
@@ -407,7 +407,8 @@ impl Runner {
             match signal {
                 Signal::Listed(items) => {
                     let views = items.iter().map(|object| NodeView::of(object));
-                    let fresh: BTreeMap<String, NodeView> = views.map(|one| (one.name.clone(), one)).collect();
+                    let fresh: BTreeMap<String, NodeView> =
+                        views.map(|one| (one.name.clone(), one)).collect();
                     let before = std::mem::replace(&mut state.nodes, fresh);
                     changed.extend(before.into_keys());
                     changed.extend(state.nodes.keys().cloned());
@@ -492,7 +493,8 @@ impl Runner {
             let problem = |pool: &Pool| match (seen.provider_of)(pool) {
                 None => {
                     let fallback = &self.shared.wanted.borrow().provider;
-                    let why = self.shared.providers.choose(&pool.provider, fallback).err().unwrap_or_default();
+                    let why =
+                        self.shared.providers.choose(&pool.provider, fallback).err().unwrap_or_default();
                     Some((why, false))
                 }
                 Some(provider) => state
@@ -606,8 +608,14 @@ async fn look(shared: &Shared, name: &str) -> Outcome {
     }
     drop(state);
     let restless = shared.seen(|seen, state| {
-        let pools = pools::plan(seen).iter().any(|action| !matches!(action, pools::Action::DeleteNode { .. }));
-        pools || state.entries.values().filter(|entry| entry.provider == name).any(|entry| is_restless(seen, entry))
+        let pools =
+            pools::plan(seen).iter().any(|action| !matches!(action, pools::Action::DeleteNode { .. }));
+        pools
+            || state
+                .entries
+                .values()
+                .filter(|entry| entry.provider == name)
+                .any(|entry| is_restless(seen, entry))
     });
     Outcome { again: Some(if restless { LOOK_OFTEN } else { LOOK_SELDOM }), poke, ..Outcome::fine() }
 }

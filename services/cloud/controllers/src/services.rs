@@ -8,9 +8,7 @@ use std::net::IpAddr;
 
 use api_machinery::Object;
 use base_ids::TenantId;
-use cloud_interface::{
-    Balancer, BalancerSpec, ClientToken, HealthCheck, Listener, Protocol, Tags, Target,
-};
+use cloud_interface::{Balancer, BalancerSpec, ClientToken, HealthCheck, Listener, Protocol, Tags, Target};
 use serde_json::{Value, json};
 
 use crate::model::NodeView;
@@ -123,11 +121,9 @@ impl ServiceView {
                 (tcp.map_or(KUBELET_PORT, |one| one.node_port), None)
             }
         };
-        let tags: Tags = [
-            (TAG_CLUSTER.to_owned(), cluster.to_string()),
-            ("kubernetes-service".to_owned(), self.key()),
-        ]
-        .into();
+        let tags: Tags =
+            [(TAG_CLUSTER.to_owned(), cluster.to_string()), ("kubernetes-service".to_owned(), self.key())]
+                .into();
         let wanted = self.spec["loadBalancerIP"].as_str().filter(|text| !text.is_empty());
         let wanted_address = match wanted.map(str::parse) {
             None => None,

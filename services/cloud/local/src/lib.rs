@@ -82,6 +82,14 @@ pub fn default_balancer_pool() -> Subnet {
     Subnet::new(base, 16).unwrap_or_else(|| unreachable!("a prefix of 16 fits IPv4"))
 }
 
+/// A /24 of the default pool for the run that keeps its data in `folder`: runs beside one another on a
+/// machine must not want the same addresses, and a restart wants those it had.
+pub fn pool_of(folder: &std::path::Path) -> Subnet {
+    let pool = default_balancer_pool();
+    let turn = usize::from_str_radix(RunId::of(folder).as_str(), 16).unwrap_or(0) % 256;
+    pool.parts(24).nth(turn).unwrap_or(pool)
+}
+
 /// The provider. Clones are handles.
 #[derive(Clone)]
 pub struct Local {
@@ -124,7 +132,11 @@ impl Local {
     }
 
     fn machines(&self) -> Result<&Arc<Machines>, CloudError> {
-        let without = || CloudError::Unsupported("this provider was started without a bridge".to_owned());
+        let without = || {
+            CloudError::Unsupported(
+                "machines need root and containerd, which this provider was started without".to_owned(),
+            )
+        };
         self.machines.as_ref().ok_or_else(without)
     }
 

@@ -33,8 +33,9 @@ const START_SLOT: Duration = Duration::from_secs(30);
 const READY_PATIENCE: Duration = Duration::from_secs(240);
 /// Between attempts to lay a machine out or take it away.
 const RETRY: Duration = Duration::from_secs(3);
-/// For all machines to end, when the provider does.
-const STOP_PATIENCE: Duration = Duration::from_secs(25);
+/// For a machine's node to end by itself, and for all machines to be taken away when the provider ends.
+const END_PATIENCE: Duration = Duration::from_secs(12);
+const STOP_PATIENCE: Duration = Duration::from_secs(17);
 
 pub(crate) struct Settings {
     pub dir: PathBuf,
@@ -231,7 +232,7 @@ impl Machines {
                 () = stop.cancelled() => {}
                 () = self.keep(&id, &own) => {}
             }
-            own.stop(STOP_PATIENCE).await;
+            own.stop(END_PATIENCE).await;
             while let Err(error) = self.take_away(&id, delete.is_cancelled()).await {
                 tracing::warn!(machine = id, "not taken away yet: {error:#}");
                 self.say(&id, None, &format!("not deleted yet: {error:#}"));

@@ -25,6 +25,11 @@ pub struct Assignment {
     /// Goes up with every change that the manager makes.
     #[serde(default)]
     pub generation: i64,
+    /// Of the cell's cloud providers; its first one when empty.
+    #[serde(default)]
+    pub provider: String,
+    #[serde(default)]
+    pub node_pools: Vec<cloud_controllers::Pool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +125,8 @@ mod tests {
             server_name: "c1.roadstead.local".to_owned(),
             gateway_addresses: vec!["127.0.0.1:6443".parse().unwrap()],
             generation: 1,
+            provider: String::new(),
+            node_pools: Vec::new(),
         }
     }
 

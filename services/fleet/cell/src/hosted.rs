@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Shared;
 use crate::assignments::{Assignment, AssignmentError};
+use crate::cloud::Seat;
 use crate::signer::ClusterSigner;
 use crate::tunnels::{Dialer, TunnelMount};
 
@@ -47,6 +48,7 @@ pub(crate) struct Hosted {
     group: Group,
     plane: Arc<ControlPlane>,
     tunnels: base_tunnel::Registry,
+    seat: Seat,
     tasks: Tasks,
 }
 
@@ -89,8 +91,9 @@ impl Hosted {
         })?;
         // Set once, right here; nobody else has the cell to set it.
         let _ = late_plane.set(Arc::downgrade(&plane));
+        let seat = Seat::new(cell.clouds.clone(), &assignment);
         let assignment = watch::Sender::new(assignment);
-        let hosted = Arc::new(Hosted { assignment, id, group, plane, tunnels, tasks });
+        let hosted = Arc::new(Hosted { assignment, id, group, plane, tunnels, seat, tasks });
         hosted.tasks.spawn(lead(hosted.clone(), cell.id.to_string(), cell.clock.clone()));
         Ok(hosted)
     }
@@ -104,10 +107,14 @@ impl Hosted {
     }
     /// Tells whoever acts on it.
     pub(crate) fn reassign(&self, assignment: Assignment) {
+        self.seat.reassign(&assignment);
         self.assignment.send_replace(assignment);
     }
     pub(crate) fn group(&self) -> &Group {
         &self.group
+    }
+    pub(crate) fn seat(&self) -> &Seat {
+        &self.seat
     }
     pub(crate) fn plane(&self) -> &Arc<ControlPlane> {
         &self.plane
@@ -179,6 +186,7 @@ fn start_loops(
     };
     let scheduler = tenant_scheduler::Config { holder: holder.to_owned() };
     loops.spawn(Scheduler::run(api_for("kube-scheduler"), clock.clone(), scheduler, stop.clone()));
+    loops.spawn(Seat::lead(hosted.clone(), clock.clone(), term, stop.clone()));
     loops.spawn(Controllers::run(api_for, clock.clone(), config, stop.clone()));
     (term, stop, loops)
 }

@@ -9,6 +9,7 @@
 
 mod accept;
 mod assignments;
+mod cloud;
 mod hosted;
 mod join_tokens;
 mod rpc;
@@ -33,9 +34,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
 pub use assignments::{Assignment, AssignmentError};
+pub use cloud::ProviderConfig;
 pub use hosted::HostError;
 
 use assignments::Assignments;
+use cloud::Clouds;
 use hosted::Hosted;
 
 /// Clusters opened at the same time at start: enough to keep both cores and the disk busy.
@@ -58,6 +61,9 @@ pub struct Config {
     /// Listen elsewhere when somebody has taken a port meanwhile; whoever started the cell learns where.
     #[serde(default)]
     pub any_port_if_taken: bool,
+    /// The first one serves clusters that name none.
+    #[serde(default)]
+    pub providers: Vec<ProviderConfig>,
     pub ca_pem: String,
     pub cert_pem: String,
     pub key_pem: String,
@@ -94,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<Host>,
     pub(crate) clock: SharedClock,
     pub(crate) assignments: Assignments,
+    pub(crate) clouds: Arc<Clouds>,
     pub(crate) clusters: RwLock<HashMap<TenantId, Arc<Hosted>>>,
     /// One order per cluster at a time. Entries stay: a mutex is smaller than the trouble of removing one
     /// that somebody waits for.
@@ -110,11 +117,13 @@ impl Cell {
         let host = Host::open(&store_dir, HostConfig::new(config.id))
             .await
             .map_err(|source| CellError::Store { path: store_dir, source })?;
+        let clouds = Arc::new(Clouds::new(&config)?);
         let shared = Arc::new(Shared {
             id: config.id,
             host,
             clock,
             assignments,
+            clouds: clouds.clone(),
             clusters: RwLock::default(),
             orders: parking_lot::Mutex::default(),
             tasks: tasks.clone(),
@@ -139,6 +148,7 @@ impl Cell {
         tasks.spawn(accept::run(api, shared.clone()));
         rpc::serve(rpc, &config, shared.clone(), tasks)?;
         tasks.spawn(sweep(shared.clone()));
+        tasks.spawn(clouds.describe());
         Ok(Cell { shared, rpc_address, api_address })
     }
 

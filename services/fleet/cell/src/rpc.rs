@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base_ids::TenantId;
+use base_ids::{Slug, TenantId};
 use base_net::tasks::Tasks;
+use cloud_controllers::Pool;
 use fleet_rpc::cell_server::{Cell, CellServer};
 use fleet_rpc::{
     AssignClusterRequest, AssignClusterResponse, ClusterReport, CreateJoinTokenRequest,
@@ -172,11 +173,11 @@ impl Cell for Orders {
         request: Request<DrainClusterRequest>,
     ) -> Result<Response<DrainClusterResponse>, Status> {
         let hosted = self.hosted(&request.into_inner().cluster_id)?;
-        if hosted.group().leadership().borrow().is_none() {
+        let Some(term) = *hosted.group().leadership().borrow() else {
             return Err(Status::failed_precondition("another replica leads this cluster"));
-        }
-        // Nothing is made at providers yet, so nothing is left there.
-        Ok(Response::new(DrainClusterResponse::default()))
+        };
+        let drained = hosted.seat().drain(hosted.group(), &self.0.clock, term).await;
+        drained.map(Response::new).map_err(|error| Status::unavailable(error.to_string()))
     }
 
     async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
@@ -206,10 +207,10 @@ impl Cell for Orders {
                 generation: hosted.assignment().generation,
                 leader_cell_id: leader.map(|(cell, _)| cell.to_string()).unwrap_or_default(),
                 leader_term: leader.map(|(_, term)| term.0).unwrap_or_default(),
-                ..ClusterReport::default()
+                cloud: hosted.group().leadership().borrow().map(|_| hosted.seat().report()),
             }
         });
-        Ok(Response::new(ReportResponse { clusters: reports.collect(), ..ReportResponse::default() }))
+        Ok(Response::new(ReportResponse { clusters: reports.collect(), providers: self.0.clouds.report() }))
     }
 }
 
@@ -230,6 +231,26 @@ fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
             .map(|address| address.parse().map_err(|error| invalid(&error)))
             .collect::<Result<_, _>>()?,
         generation: given.generation,
+        provider: given.provider,
+        node_pools: given.node_pools.into_iter().map(pool).collect::<Result<_, _>>()?,
+    })
+}
+
+fn pool(given: fleet_rpc::NodePool) -> Result<Pool, Status> {
+    let invalid = |error: base_ids::ParseIdError| Status::invalid_argument(error.to_string());
+    // It becomes part of machines' names.
+    let name: Slug = given.name.parse().map_err(invalid)?;
+    let taint =
+        |one: fleet_rpc::Taint| cloud_interface::Taint { key: one.key, value: one.value, effect: one.effect };
+    Ok(Pool {
+        id: given.id.parse().map_err(invalid)?,
+        name: name.to_string(),
+        size: given.size,
+        machine_type: given.machine_type,
+        labels: given.labels.into_iter().collect(),
+        taints: given.taints.into_iter().map(taint).collect(),
+        deleting: given.deleting,
+        provider: given.provider,
     })
 }
 

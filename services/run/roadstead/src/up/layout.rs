@@ -43,6 +43,9 @@ impl Layout {
     pub fn gateway(&self) -> PathBuf {
         self.root.join("gateway")
     }
+    pub fn cloud_local(&self) -> PathBuf {
+        self.root.join("cloud-local")
+    }
     pub fn node(&self, name: &str) -> PathBuf {
         self.root.join("nodes").join(name)
     }

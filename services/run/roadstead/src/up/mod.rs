@@ -1,5 +1,6 @@
 //! A whole fleet on this machine: manager in this process, gateway, cells and nodes as children.
 
+mod cloud;
 pub mod layout;
 mod nodes;
 
@@ -15,6 +16,7 @@ use base_clock::SystemClock;
 use base_ids::{CellId, Slug};
 use base_net::pki::{Ca, Issued, Profile, YEAR};
 use base_net::tasks::Tasks;
+use fleet_cell::ProviderConfig;
 use fleet_client::{Client, ClientError};
 use fleet_manager::{Manager, Place};
 use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Email, Hidden, Role};
@@ -69,12 +71,13 @@ struct Fleet {
     cells: Tasks,
     gateway: Tasks,
     nodes: Tasks,
+    clouds: Tasks,
     network: OnceLock<nodes::Network>,
 }
 
 impl Fleet {
     async fn stop(&self) {
-        for group in [&self.nodes, &self.gateway, &self.cells, &self.managers] {
+        for group in [&self.nodes, &self.clouds, &self.gateway, &self.cells, &self.managers] {
             if !group.stop(Duration::from_secs(30)).await {
                 tracing::warn!("something is still running after 30 s");
             }
@@ -93,8 +96,9 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     let mut gateways = vec![options.gateway];
     gateways.extend(network.map(|network| SocketAddr::new(network.host_address, options.gateway.port())));
     let manager = start_manager(options, layout, &ca, &gateways, &fleet.managers).await?;
+    let provider = cloud::start(options, layout, &ca, network, &binary, &fleet.clouds).await?;
     for number in 1..=options.cells {
-        start_cell(number, layout, &ca, &binary, &manager, &fleet.cells).await?;
+        start_cell(number, layout, &ca, &binary, &manager, &provider, &fleet.cells).await?;
     }
     progress(&format!("{} cell{} serving", options.cells, if options.cells == 1 { "" } else { "s" }));
     start_gateway(layout, &ca, &binary, &manager, &gateways, &fleet.gateway).await?;
@@ -193,6 +197,7 @@ async fn start_cell(
     ca: &Ca,
     binary: &Path,
     manager: &Manager,
+    provider: &ProviderConfig,
     tasks: &Tasks,
 ) -> Result<()> {
     let dir = layout.cell(number);
@@ -214,6 +219,7 @@ async fn start_cell(
         rpc_listen: known.as_ref().map_or(any_port, |config| config.rpc_listen),
         api_listen: known.as_ref().map_or(any_port, |config| config.api_listen),
         any_port_if_taken: true,
+        providers: vec![provider.clone()],
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: certificate.cert_pem,
         key_pem: certificate.key_pem,

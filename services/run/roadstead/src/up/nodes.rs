@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use base_child::Recipe;
@@ -23,15 +23,15 @@ use crate::service::NodeReady;
 #[derive(Debug, Clone)]
 pub struct Network {
     host: HostNetwork,
+    /// The folder after which the bridge is named.
+    pub named_after: PathBuf,
     /// The machine's own address there: where nodes reach the gateway.
     pub host_address: IpAddr,
 }
 
-/// The nodes' network; `None` when there are to be no nodes, or cannot be.
+/// The network of nodes and of the machines that pools get; `None` where there cannot be any.
 pub async fn prepare(options: &Up, layout: &Layout) -> Result<Option<Network>> {
-    if options.no_demo || options.nodes == 0 {
-        return Ok(None);
-    }
+    let wants_nodes = !options.no_demo && options.nodes > 0;
     if !rustix::process::geteuid().is_root() {
         progress(
             "not root: no worker nodes (they need network namespaces and containerd); all else comes up",
@@ -39,12 +39,16 @@ pub async fn prepare(options: &Up, layout: &Layout) -> Result<Option<Network>> {
         return Ok(None);
     }
     if let Err(why) = node_local::check() {
-        bail!("{why:#}; or start with --nodes 0");
+        if wants_nodes {
+            bail!("{why:#}; or start with --nodes 0");
+        }
+        progress(&format!("no machines for node pools: {why:#}"));
+        return Ok(None);
     }
     let range: Subnet = DEFAULT_RANGE.parse().context("the range of node addresses")?;
     let host = HostNetwork::create(&RunId::of(layout.root()), range).await.context("the nodes' network")?;
     let host_address = IpAddr::V4(host.gateway());
-    Ok(Some(Network { host, host_address }))
+    Ok(Some(Network { host, named_after: layout.root().to_owned(), host_address }))
 }
 
 impl Network {
