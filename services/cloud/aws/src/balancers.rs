@@ -142,7 +142,9 @@ struct Anchor {
 impl Aws {
     pub(crate) async fn ensure_nlb(&self, spec: &BalancerSpec) -> Result<Balancer, CloudError> {
         if let Some(address) = spec.wanted_address {
-            return Err(CloudError::Invalid(format!("AWS chooses a balancer's addresses; {address} cannot be had")));
+            return Err(CloudError::Invalid(format!(
+                "AWS chooses a balancer's addresses; {address} cannot be had"
+            )));
         }
         let doors = doors(spec)?;
         let wanted_rules = admitted(&doors, &spec.source_ranges)?;
@@ -187,7 +189,12 @@ impl Aws {
         let Some(anchor) = self.anchor(cluster, id).await? else { return Ok(()) };
         let _one_at_a_time = self.locks.lock(cluster, anchor.token.as_str()).await;
         if let Some(arn) = self.nlb(id).await?.as_ref().and_then(LoadBalancer::load_balancer_arn) {
-            self.elb.delete_load_balancer().load_balancer_arn(arn).send().await.explain("deleting the balancer")?;
+            self.elb
+                .delete_load_balancer()
+                .load_balancer_arn(arn)
+                .send()
+                .await
+                .explain("deleting the balancer")?;
         }
         self.delete_target_groups(id, &BTreeSet::new()).await?;
         // Refused while the NLB's interfaces go, which takes AWS a minute; the caller asks again.
@@ -215,7 +222,8 @@ impl Aws {
 
     async fn anchors(&self, mut filters: Vec<Filter>) -> Result<Vec<Anchor>, CloudError> {
         filters.push(Filter::builder().name("vpc-id").values(&self.vpc_id).build());
-        let mut pages = self.ec2.describe_security_groups().set_filters(Some(filters)).into_paginator().send();
+        let mut pages =
+            self.ec2.describe_security_groups().set_filters(Some(filters)).into_paginator().send();
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.explain("the list of security groups")?;
@@ -236,7 +244,12 @@ impl Aws {
         Ok(found)
     }
 
-    async fn create_anchor(&self, spec: &BalancerSpec, name: &str, tags: &Tags) -> Result<Anchor, CloudError> {
+    async fn create_anchor(
+        &self,
+        spec: &BalancerSpec,
+        name: &str,
+        tags: &Tags,
+    ) -> Result<Anchor, CloudError> {
         let made = self
             .ec2
             .create_security_group()
@@ -269,7 +282,11 @@ impl Aws {
         })
     }
 
-    async fn sync_rules(&self, anchor: &Anchor, wanted: &BTreeSet<(String, u16, String)>) -> Result<(), CloudError> {
+    async fn sync_rules(
+        &self,
+        anchor: &Anchor,
+        wanted: &BTreeSet<(String, u16, String)>,
+    ) -> Result<(), CloudError> {
         let (missing, surplus): (Vec<_>, Vec<_>) =
             (wanted.difference(&anchor.rules).collect(), anchor.rules.difference(wanted).collect());
         if !missing.is_empty() {
@@ -338,13 +355,19 @@ impl Aws {
                     listener.port() == Some(i32::from(*port)) && listener.protocol() == Some(&protocol.aws())
                 });
                 let Some(door) = door else {
-                    self.elb.delete_listener().listener_arn(arn).send().await.explain("deleting a listener")?;
+                    self.elb
+                        .delete_listener()
+                        .listener_arn(arn)
+                        .send()
+                        .await
+                        .explain("deleting a listener")?;
                     continue;
                 };
                 kept.insert(*door);
                 let leads_to = listener.default_actions().first().and_then(Action::target_group_arn);
                 if leads_to != Some(wanted[door].as_str()) {
-                    let change = self.elb.modify_listener().listener_arn(arn).default_actions(forward(&wanted[door])?);
+                    let change =
+                        self.elb.modify_listener().listener_arn(arn).default_actions(forward(&wanted[door])?);
                     change.send().await.explain("changing a listener")?;
                 }
             }
@@ -425,10 +448,8 @@ impl Aws {
     }
 
     async fn sync_targets(&self, group: &str, door: &Door, targets: &[Target]) -> Result<(), CloudError> {
-        let wanted: BTreeSet<(String, i32)> = targets
-            .iter()
-            .map(|target| (target.address.to_string(), i32::from(door.node_port)))
-            .collect();
+        let wanted: BTreeSet<(String, i32)> =
+            targets.iter().map(|target| (target.address.to_string(), i32::from(door.node_port))).collect();
         let health =
             self.elb.describe_target_health().target_group_arn(group).send().await.explain("the targets")?;
         let registered: BTreeSet<(String, i32)> = health
@@ -477,7 +498,12 @@ impl Aws {
                 let Some(arn) = group.target_group_arn().filter(|arn| is_ours && !kept.contains(arn)) else {
                     continue;
                 };
-                self.elb.delete_target_group().target_group_arn(arn).send().await.explain("deleting a target group")?;
+                self.elb
+                    .delete_target_group()
+                    .target_group_arn(arn)
+                    .send()
+                    .await
+                    .explain("deleting a target group")?;
             }
         }
         Ok(())
@@ -496,7 +522,8 @@ struct NlbCheck {
 
 impl NlbCheck {
     fn of(check: &HealthCheck) -> NlbCheck {
-        let clamp = |value: u32, least: i32, most: i32| i32::try_from(value).unwrap_or(most).clamp(least, most);
+        let clamp =
+            |value: u32, least: i32, most: i32| i32::try_from(value).unwrap_or(most).clamp(least, most);
         NlbCheck {
             port: check.port,
             path: check.http_path.clone(),
@@ -562,7 +589,9 @@ fn balancer(anchor: &Anchor, nlb: Option<&LoadBalancer>) -> Balancer {
     let code = nlb.and_then(|nlb| nlb.state()).and_then(|state| state.code());
     let state = match (nlb, code) {
         (None, _) => BalancerState::Deleting,
-        (_, Some(LoadBalancerStateEnum::Active | LoadBalancerStateEnum::ActiveImpaired)) => BalancerState::Active,
+        (_, Some(LoadBalancerStateEnum::Active | LoadBalancerStateEnum::ActiveImpaired)) => {
+            BalancerState::Active
+        }
         (_, Some(LoadBalancerStateEnum::Failed)) => BalancerState::Failed,
         _ => BalancerState::Pending,
     };
@@ -597,7 +626,11 @@ mod tests {
             name: "default/web".to_owned(),
             listeners: listeners
                 .iter()
-                .map(|(port, protocol, node_port)| Listener { port: *port, protocol: *protocol, node_port: *node_port })
+                .map(|(port, protocol, node_port)| Listener {
+                    port: *port,
+                    protocol: *protocol,
+                    node_port: *node_port,
+                })
                 .collect(),
             targets: Vec::new(),
             source_ranges: Vec::new(),
@@ -622,18 +655,23 @@ mod tests {
             (vec![(53, Tcp, 30_053), (53, Udp, 30_053)], Some(vec![(53, DoorProtocol::Both)])),
             (vec![(53, Tcp, 30_053), (53, Udp, 30_054)], None),
             (vec![(80, Tcp, 30_080), (80, Tcp, 30_080)], None),
-            (vec![(443, Tcp, 30_443), (80, Udp, 30_080)], Some(vec![(80, DoorProtocol::Udp), (443, DoorProtocol::Tcp)])),
+            (
+                vec![(443, Tcp, 30_443), (80, Udp, 30_080)],
+                Some(vec![(80, DoorProtocol::Udp), (443, DoorProtocol::Tcp)]),
+            ),
             (vec![], None),
         ] {
             let got = doors(&spec(&listeners)).ok();
-            let got = got.map(|doors| doors.iter().map(|door| (door.port, door.protocol)).collect::<Vec<_>>());
+            let got =
+                got.map(|doors| doors.iter().map(|door| (door.port, door.protocol)).collect::<Vec<_>>());
             assert_eq!(got, wanted, "{listeners:?}");
         }
     }
 
     #[test]
     fn rules_go_to_aws_and_come_back() {
-        let doors = doors(&spec(&[(53, Protocol::Tcp, 1), (53, Protocol::Udp, 1), (80, Protocol::Tcp, 2)])).unwrap();
+        let doors =
+            doors(&spec(&[(53, Protocol::Tcp, 1), (53, Protocol::Udp, 1), (80, Protocol::Tcp, 2)])).unwrap();
         let ranges = ["192.0.2.0/24".to_owned(), "2001:db8::/32".to_owned()];
         let rules = admitted(&doors, &ranges).unwrap();
         assert_eq!(rules.len(), 6, "{rules:?}");

@@ -1,11 +1,12 @@
 //! What the operator of the account says once.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 /// The configuration file of `roadstead-cloud-aws`, JSON. Credentials are not in it: they come from where
-/// every AWS program takes them (environment, profile, instance role).
+/// every AWS program takes them (environment, profile, instance role), or from a file it names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -19,6 +20,9 @@ pub struct Config {
     /// Another endpoint than AWS's own, for tests and for clouds that speak its API.
     #[serde(default)]
     pub endpoint_url: Option<String>,
+    /// Credentials in the format of `~/.aws/credentials`, for the profile `default`.
+    #[serde(default)]
+    pub credentials_file: Option<PathBuf>,
     /// Where machines and balancers go, one per zone, all in one VPC.
     pub subnet_ids: Vec<String>,
     /// Of machines. They must admit [`Config::balancer_security_group_id`] on node ports.
@@ -68,7 +72,11 @@ impl Config {
             self.node_binary.sha256.len() == 64 && hex::decode(&self.node_binary.sha256).is_ok();
         // It becomes a word of a shell script.
         let url_is_fine = self.node_binary.url.starts_with("https://")
-            && self.node_binary.url.bytes().all(|byte| byte.is_ascii_graphic() && !b"'\"\\`$".contains(&byte));
+            && self
+                .node_binary
+                .url
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && !b"'\"\\`$".contains(&byte));
         for (is_fine, what) in [
             (!self.region.is_empty(), "region is empty"),
             (!self.subnet_ids.is_empty(), "subnet_ids is empty"),

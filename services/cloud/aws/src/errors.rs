@@ -36,14 +36,30 @@ fn classify(code: Option<&str>, message: &str) -> CloudError {
     let Some(code) = code else { return CloudError::Unavailable(message.to_owned()) };
     let message = format!("{message} ({code})");
     match code {
-        "AuthFailure" | "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" | "Blocked"
-        | "OptInRequired" | "PendingVerification" | "InvalidClientTokenId" | "SignatureDoesNotMatch"
-        | "UnrecognizedClientException" | "ExpiredToken" | "ExpiredTokenException" | "RequestExpired"
-        | "OperationNotPermitted" | "MissingAuthenticationToken" => CloudError::Denied(message),
-        "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" | "DuplicateLoadBalancerName"
+        "AuthFailure"
+        | "UnauthorizedOperation"
+        | "AccessDenied"
+        | "AccessDeniedException"
+        | "Blocked"
+        | "OptInRequired"
+        | "PendingVerification"
+        | "InvalidClientTokenId"
+        | "SignatureDoesNotMatch"
+        | "UnrecognizedClientException"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "RequestExpired"
+        | "OperationNotPermitted"
+        | "MissingAuthenticationToken" => CloudError::Denied(message),
+        "IdempotentParameterMismatch"
+        | "IdempotentInstanceTerminated"
+        | "DuplicateLoadBalancerName"
         | "DuplicateTargetGroupName" => CloudError::TokenUsed(message),
-        "InsufficientInstanceCapacity" | "InsufficientHostCapacity" | "InsufficientFreeAddressesInSubnet"
-        | "InsufficientReservedInstanceCapacity" | "Unsupported" => CloudError::Exhausted(message),
+        "InsufficientInstanceCapacity"
+        | "InsufficientHostCapacity"
+        | "InsufficientFreeAddressesInSubnet"
+        | "InsufficientReservedInstanceCapacity"
+        | "Unsupported" => CloudError::Exhausted(message),
         code if code.ends_with("LimitExceeded") && code != "RequestLimitExceeded" => {
             CloudError::Exhausted(message)
         }
@@ -51,8 +67,12 @@ fn classify(code: Option<&str>, message: &str) -> CloudError {
             CloudError::Exhausted(message)
         }
         // Somebody renamed or removed what the configuration names. Once put right, the same request works.
-        "InvalidSubnetID.NotFound" | "InvalidGroup.NotFound" | "InvalidAMIID.NotFound"
-        | "InvalidAMIID.Unavailable" | "InvalidSubnet" | "SubnetNotFound" => CloudError::Unavailable(message),
+        "InvalidSubnetID.NotFound"
+        | "InvalidGroup.NotFound"
+        | "InvalidAMIID.NotFound"
+        | "InvalidAMIID.Unavailable"
+        | "InvalidSubnet"
+        | "SubnetNotFound" => CloudError::Unavailable(message),
         // The list has no common form; what begins so will not get better by asking again.
         code if code.starts_with("Invalid") || code.starts_with("Malformed") || code == "ValidationError" => {
             CloudError::Invalid(message)

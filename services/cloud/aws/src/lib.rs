@@ -20,9 +20,11 @@ mod user_data;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region};
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use base_clock::SharedClock;
@@ -76,9 +78,16 @@ impl Aws {
         if let Some(url) = &config.endpoint_url {
             loader = loader.endpoint_url(url);
         }
+        if let Some(path) = &config.credentials_file {
+            let file = ProfileFileCredentialsProvider::builder()
+                .profile_files(
+                    EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, path).build(),
+                )
+                .build();
+            loader = loader.credentials_provider(file);
+        }
         let sdk = loader.load().await;
-        let (ec2, elb) =
-            (aws_sdk_ec2::Client::new(&sdk), aws_sdk_elasticloadbalancingv2::Client::new(&sdk));
+        let (ec2, elb) = (aws_sdk_ec2::Client::new(&sdk), aws_sdk_elasticloadbalancingv2::Client::new(&sdk));
         let description = Description {
             name: "aws".to_owned(),
             capabilities: Capabilities { machines: true, balancers: true, udp: true },
@@ -97,7 +106,10 @@ impl Aws {
         networks.sort();
         networks.dedup();
         let [vpc_id] = &networks[..] else {
-            return Err(CloudError::Invalid(format!("the subnets are in {} networks, not in one", networks.len())));
+            return Err(CloudError::Invalid(format!(
+                "the subnets are in {} networks, not in one",
+                networks.len()
+            )));
         };
         Ok(Aws {
             vpc_id: vpc_id.clone(),

@@ -8,14 +8,13 @@ use std::net::IpAddr;
 
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::{
-    BlockDeviceMapping, EbsBlockDevice, Filter, HttpTokensState, Instance,
-    InstanceMetadataOptionsRequest, InstanceStateName, InstanceType, ResourceType, Tag, TagSpecification,
-    VolumeType,
+    BlockDeviceMapping, EbsBlockDevice, Filter, HttpTokensState, Instance, InstanceMetadataOptionsRequest,
+    InstanceStateName, InstanceType, ResourceType, Tag, TagSpecification, VolumeType,
 };
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use base_clock::Timestamp;
 use base_ids::TenantId;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use cloud_interface::{ClientToken, CloudError, Machine, MachineSpec, MachineState, MachineType, Tags};
 
 use crate::Aws;
@@ -35,31 +34,47 @@ pub(crate) async fn types(ec2: &Client, names: &[String]) -> Result<Vec<MachineT
         .await
         .explain("the configured machine types")?;
     let size = |name: &String| {
-        let of = found.instance_types().iter().find(|one| one.instance_type().map(InstanceType::as_str) == Some(name))?;
+        let of = found
+            .instance_types()
+            .iter()
+            .find(|one| one.instance_type().map(InstanceType::as_str) == Some(name))?;
         let cpus = u32::try_from(of.v_cpu_info()?.default_v_cpus()?).ok()?;
         let memory_mib = u64::try_from(of.memory_info()?.size_in_mib()?).ok()?;
         Some(MachineType { name: name.clone(), cpu_millis: cpus * 1000, memory_bytes: memory_mib << 20 })
     };
     names
         .iter()
-        .map(|name| size(name).ok_or_else(|| CloudError::Invalid(format!("there is no instance type {name:?} here"))))
+        .map(|name| {
+            size(name).ok_or_else(|| CloudError::Invalid(format!("there is no instance type {name:?} here")))
+        })
         .collect()
 }
 
 impl Aws {
     pub(crate) async fn create_instance(&self, spec: &MachineSpec) -> Result<Machine, CloudError> {
         let kind = self.description.machine_type(&spec.machine_type).ok_or_else(|| {
-            let known: Vec<&str> = self.description.machine_types.iter().map(|one| one.name.as_str()).collect();
-            CloudError::Invalid(format!("there is no machine type {:?}; there are {}", spec.machine_type, known.join(", ")))
+            let known: Vec<&str> =
+                self.description.machine_types.iter().map(|one| one.name.as_str()).collect();
+            CloudError::Invalid(format!(
+                "there is no machine type {:?}; there are {}",
+                spec.machine_type,
+                known.join(", ")
+            ))
         })?;
         let tags = names::tags(spec.cluster, &spec.client_token, &spec.name, &spec.name, &spec.tags)?;
         let script = user_data::script(spec, &self.config.node_binary)?;
 
-        let filters = [tag_filter(names::CLUSTER, &spec.cluster.to_string()), tag_filter(names::TOKEN, spec.client_token.as_str())];
+        let filters = [
+            tag_filter(names::CLUSTER, &spec.cluster.to_string()),
+            tag_filter(names::TOKEN, spec.client_token.as_str()),
+        ];
         if let Some(found) = self.find(filters.into()).await?.into_iter().next() {
             return match found.name == spec.name && found.machine_type == kind.name {
                 true => Ok(found),
-                false => Err(CloudError::TokenUsed(format!("for the machine {} of type {}", found.name, found.machine_type))),
+                false => Err(CloudError::TokenUsed(format!(
+                    "for the machine {} of type {}",
+                    found.name, found.machine_type
+                ))),
             };
         }
         let mut refusal = CloudError::Unavailable("no subnet is configured".to_owned());

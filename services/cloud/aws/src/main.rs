@@ -40,8 +40,8 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> Result<()> {
     let path = &arguments.config;
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let config: cloud_aws::Config =
-        serde_json::from_slice(&text).with_context(|| format!("{} is not its configuration", path.display()))?;
+    let config: cloud_aws::Config = serde_json::from_slice(&text)
+        .with_context(|| format!("{} is not its configuration", path.display()))?;
     let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-cloud-aws"))?;
     let identity = Issued { cert_pem: config.cert_pem.clone(), key_pem: config.key_pem.clone() };
     let (listen, ca_pem) = (config.listen, config.ca_pem.clone());

@@ -28,7 +28,8 @@ pub(crate) fn tags(
 ) -> Result<Tags, CloudError> {
     let mut tags = BTreeMap::new();
     for (key, value) in given {
-        let reserved = ["aws:", "roadstead:"].iter().any(|prefix| key.to_ascii_lowercase().starts_with(prefix));
+        let reserved =
+            ["aws:", "roadstead:"].iter().any(|prefix| key.to_ascii_lowercase().starts_with(prefix));
         if reserved || key == SHOWN || key.is_empty() {
             return Err(CloudError::Invalid(format!("the tag {key:?} is reserved")));
         }
@@ -42,7 +43,9 @@ pub(crate) fn tags(
     tags.insert(NAME.to_owned(), name.to_owned());
     tags.insert(SHOWN.to_owned(), shown.to_owned());
     match tags.len() > MAX_TAGS {
-        true => Err(CloudError::Invalid(format!("{} tags are more than the {MAX_TAGS} AWS takes", tags.len()))),
+        true => {
+            Err(CloudError::Invalid(format!("{} tags are more than the {MAX_TAGS} AWS takes", tags.len())))
+        }
         false => Ok(tags),
     }
 }

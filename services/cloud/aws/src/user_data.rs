@@ -15,8 +15,11 @@ pub(crate) fn script(spec: &MachineSpec, binary: &NodeBinary) -> Result<String, 
     let Some(server) = join.servers.first() else {
         return Err(CloudError::Invalid("there is no server to join".to_owned()));
     };
-    let hashes: Vec<String> =
-        join.ca_cert_hashes.iter().map(|hash| format!("--discovery-token-ca-cert-hash {}", word(hash))).collect();
+    let hashes: Vec<String> = join
+        .ca_cert_hashes
+        .iter()
+        .map(|hash| format!("--discovery-token-ca-cert-hash {}", word(hash)))
+        .collect();
     let script = format!(
         "#!/bin/bash
 set -euo pipefail

@@ -273,7 +273,7 @@ pub fn is_root() -> bool {
 }
 
 /// A port nobody listens on right now. Somebody else may take it before we do; then `up` says so.
-fn free_port() -> Result<SocketAddr> {
+pub fn free_port() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

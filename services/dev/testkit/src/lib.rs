@@ -11,11 +11,13 @@ mod machine;
 mod postgres;
 mod process;
 mod terraform;
+mod tools;
 
 pub use api::{ApiClient, Kubeconfig};
-pub use fleet::{Fleet, Options, copy_for_others, is_root};
+pub use fleet::{Fleet, Options, copy_for_others, free_port, is_root};
 pub use kubectl::{Kubectl, Ran};
 pub use machine::Machine;
 pub use postgres::Postgres;
 pub use process::{children_of, words_of};
 pub use terraform::{PROVIDER_SOURCE, Terraform};
+pub use tools::tool;

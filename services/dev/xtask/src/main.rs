@@ -7,6 +7,7 @@ mod console;
 mod layers;
 mod licenses;
 mod packages;
+mod python;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -106,6 +107,7 @@ fn test(fast: bool) -> Result<()> {
     run(cargo().args(["fmt", "--all", "--", "--check"]))?;
     if !fast {
         packages::install_for_tests()?;
+        python::moto(&target_dir()?)?;
     }
     let node = build_console()?;
     console::test(&root()?, &node)?;
