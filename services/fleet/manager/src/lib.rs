@@ -1,7 +1,7 @@
 //! Organisations, clusters and API tokens over SQL, behind a REST API.
 //!
-//! A request changes a row first and then drives the cluster's cell towards it ([`driver`]); whatever a
-//! crash leaves half done, the driver finishes, since it only ever looks at the rows. Start at
+//! A request changes rows first; `lifecycle` makes cells agree with them, and whatever a crash leaves half
+//! done it finishes, since it only ever looks at the rows. Start at
 //! [`Manager::start`]; routes are in `http/routes.rs`, statements in `db`.
 //!
 //! Not here: a cluster's keys or objects (the manager sees certificates only), serving its clients.
@@ -9,10 +9,11 @@
 mod auth;
 mod cells;
 mod db;
-pub mod driver;
 mod http;
+mod lifecycle;
 mod observe;
 mod problem;
+mod proxy;
 mod replicas;
 mod routing;
 
@@ -25,6 +26,7 @@ use base_ids::{CellId, Slug, UserId};
 use base_net::pki::Issued;
 use base_net::tasks::Tasks;
 use base_net::tls::TlsError;
+use tokio::sync::Semaphore;
 use fleet_model::{ApiToken, CreateToken, CreatedToken, Email, Hidden, User};
 
 pub use auth::password::PasswordError;
@@ -59,6 +61,8 @@ pub enum ManagerError {
     Pki(#[from] base_net::pki::PkiError),
     #[error("password")]
     Password(#[from] PasswordError),
+    #[error("the key that signs receipts")]
+    Receipts(#[from] lifecycle::receipts::ReceiptError),
     #[error("gRPC TLS")]
     Rpc(#[from] tonic::transport::Error),
 }
@@ -83,13 +87,30 @@ pub(crate) struct State {
     pub(crate) metrics: http::Metrics,
     pub(crate) passwords: auth::password::Hasher,
     pub(crate) throttle: auth::throttle::Throttle,
+    /// Wakes the driver.
     pub(crate) nudge: tokio::sync::Notify,
+    /// Wakes event streams.
+    pub(crate) changes: lifecycle::changes::Changes,
+    pub(crate) turns: lifecycle::driver::Turns,
+    pub(crate) providers: lifecycle::reports::Providers,
+    pub(crate) receipts: lifecycle::receipts::Receipts,
+    pub(crate) links: proxy::Links,
+    pub(crate) tokens: proxy::Tokens,
+    /// Event streams and proxied requests at the same time; whoever comes to a full house is told so.
+    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) proxied: Arc<Semaphore>,
+    pub(crate) tasks: Tasks,
 }
+
+/// A page holds one event stream and a few watches open.
+const MAX_EVENT_STREAMS: usize = 1024;
+const MAX_PROXIED: usize = 4096;
 
 impl Manager {
     /// Opens the database, binds both listeners and starts the driver.
     pub async fn start(config: Config, clock: SharedClock, tasks: &Tasks) -> Result<Manager, ManagerError> {
         let db = db::Db::open(&config.database).await?;
+        let receipts = lifecycle::receipts::Receipts::open(&db).await?;
         let cells = cells::Cells::new(&config.fleet_ca_pem, &config.fleet);
         let state = Arc::new(State {
             db,
@@ -101,12 +122,21 @@ impl Manager {
             passwords: auth::password::Hasher::new()?,
             throttle: auth::throttle::Throttle::default(),
             nudge: tokio::sync::Notify::new(),
+            changes: lifecycle::changes::Changes::default(),
+            turns: lifecycle::driver::Turns::default(),
+            providers: lifecycle::reports::Providers::default(),
+            receipts,
+            links: proxy::Links::default(),
+            tokens: proxy::Tokens::default(),
+            streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            proxied: Arc::new(Semaphore::new(MAX_PROXIED)),
+            tasks: tasks.clone(),
             config,
         });
         routing::publish(&state).await?;
         let rpc_address = routing::serve(state.clone(), tasks).await?;
         let rest_address = http::serve(state.clone(), tasks).await?;
-        tasks.spawn(driver::run(state.clone()));
+        tasks.spawn(lifecycle::driver::run(state.clone()));
         tasks.spawn(observe::run(state.clone()));
         tasks.spawn(forget_ended(state.clone()));
         let (closing, stop) = (state.clone(), tasks.stopping());

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use fleet_model::Problem;
 
 use crate::db::DbError;
-use crate::driver::DriveError;
+use crate::lifecycle::driver::DriveError;
 
 /// What a handler can end in. What operators need to know is logged; callers get [`Problem`].
 #[derive(Debug)]

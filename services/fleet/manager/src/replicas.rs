@@ -12,7 +12,7 @@ use tonic::{Code, Response, Status};
 
 use crate::State;
 use crate::db::CellRow;
-use crate::driver::DriveError;
+use crate::lifecycle::driver::DriveError;
 
 /// The cluster's cells, in the order of replica numbers.
 pub(crate) async fn cells(state: &State, cluster: &Cluster) -> Result<Vec<CellRow>, DriveError> {

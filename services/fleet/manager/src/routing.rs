@@ -23,6 +23,15 @@ use crate::{ManagerError, State};
 #[derive(Debug, Default)]
 pub(crate) struct Publisher(watch::Sender<RouteTable>);
 
+impl Publisher {
+    /// Where a cluster is reached, in order of preference; empty when clients may not reach it.
+    pub(crate) fn addresses(&self, server_name: &str) -> Vec<SocketAddr> {
+        let table = self.0.borrow();
+        let route = table.routes.iter().find(|route| route.server_name == server_name);
+        route.map(|route| crate::proxy::addresses(&route.addresses)).unwrap_or_default()
+    }
+}
+
 /// Reads the table from the database and hands it to all gateways.
 pub(crate) async fn publish(state: &State) -> Result<(), DbError> {
     let rows = state.db.routes().await?;

@@ -107,7 +107,6 @@ impl Caller {
     }
 
     /// What clusters and their audit logs call them: an email address, or `token:<id>`.
-    #[allow(dead_code, reason = "the proxy's")]
     pub(crate) fn name(&self) -> String {
         match &self.who {
             Who::Person { user, .. } => user.email.to_string(),
@@ -157,7 +156,6 @@ pub(crate) async fn find(state: &State, shown: &str) -> Result<Option<Caller>, D
 }
 
 /// The same caller as they are now, for answers that go on for long; `None` when they ended meanwhile.
-#[allow(dead_code, reason = "for streams")]
 pub(crate) async fn again(state: &State, caller: &Caller) -> Result<Option<Caller>, DbError> {
     find(state, caller.shown.expose()).await
 }

@@ -10,7 +10,9 @@ mod cells;
 mod clusters;
 mod idempotency;
 mod members;
+mod operations;
 mod organizations;
+mod pools;
 mod statement;
 mod tokens;
 mod users;
@@ -27,6 +29,9 @@ pub(crate) use idempotency::KeptKey;
 pub(crate) use members::{Changed, NewInvitation};
 pub(crate) use statement::{Read, Row, Statement, Tx, sql, undecodable};
 pub(crate) use tokens::{NewToken, TokenRow, TokenScope};
+pub(crate) use clusters::Deletion;
+pub(crate) use operations::NewOperation;
+pub(crate) use pools::{MAX_POOLS, PoolChange};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
@@ -180,4 +185,9 @@ impl Db {
             statement::Pool::Postgres(pool) => pool.close().await,
         }
     }
+}
+
+/// A document for a text column. Maps with text keys and lists of ours always serialize.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }

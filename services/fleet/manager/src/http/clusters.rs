@@ -1,32 +1,36 @@
 //! Clusters: rows changed first, their cells driven after.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::http::StatusCode;
-use base_ids::TenantId;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use base_ids::{OperationId, OrgId, Slug, TenantId};
+use fleet_model::labels::check_labels;
 use fleet_model::placement::{Candidate, PlacementError, place};
 use fleet_model::{
-    Cluster, ClusterState, CreateCluster, DEFAULT_VERSION, JoinToken, Kubeconfig, Page, Problem, server_name,
+    Cluster, ClusterState, CreateCluster, DEFAULT_VERSION, Operation, OperationKind, OperationState, Page,
+    Problem, UpdateCluster, looks_like_id, server_name,
 };
-use fleet_rpc::{CreateJoinTokenRequest, IssueCredentialRequest};
 
 use super::access::{InCluster, InOrganization};
-use super::extract::{Body, PageQuery, page};
+use super::extract::{Body, NewId, PageQuery, page};
 use super::{Answer, Shared};
-use crate::db::DbError;
+use crate::State;
+use crate::db::{DbError, Deletion, NewOperation};
+use crate::lifecycle::driver;
 use crate::problem::Failure;
-use crate::{State, driver, replicas, routing};
 
-/// How long a kubeconfig's client certificate is valid: what kubeadm's admin.conf has.
-const KUBECONFIG_SECONDS: u64 = 365 * 24 * 3600;
+/// How long a request waits for its cluster to serve. It goes on being made after that.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a join token is valid: kubeadm's default.
-const JOIN_TOKEN_SECONDS: u64 = 24 * 3600;
+/// Names the operation that a request began.
+pub(super) const OPERATION: HeaderName = HeaderName::from_static("roadstead-operation");
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters", operation_id = "list_clusters",
     params(("organization" = String, Path), PageQuery),
-    responses((status = 200, body = Page<Cluster>), (status = 401, body = Problem), (status = 404, body = Problem)))]
+    responses((status = 200, body = Page<Cluster>), (status = 400, body = Problem), (status = 401, body = Problem),
+        (status = 404, body = Problem)))]
 pub(super) async fn list(state: Shared, at: InOrganization, query: PageQuery) -> Answer<Json<Page<Cluster>>> {
     let limit = query.limit()?;
     let items = state.db.clusters(at.organization.id, at.only(), query.after(), limit + 1).await?;
@@ -35,21 +39,28 @@ pub(super) async fn list(state: Shared, at: InOrganization, query: PageQuery) ->
 
 #[utoipa::path(post, path = "/api/v1/organizations/{organization}/clusters", operation_id = "create_cluster", request_body = CreateCluster,
     params(("organization" = String, Path)),
-    responses((status = 201, description = "It serves requests.", body = Cluster),
-        (status = 202, description = "Accepted; its cell does not answer yet.", body = Cluster),
+    responses((status = 201, description = "It serves requests; or, when that takes longer than 10 s, it is `creating` and names its operation.", body = Cluster,
+            headers(("Roadstead-Operation" = String, description = "Id of the operation that creates it"))),
         (status = 400, body = Problem), (status = 401, body = Problem), (status = 403, body = Problem),
-        (status = 404, body = Problem), (status = 409, body = Problem), (status = 415, body = Problem),
-        (status = 503, body = Problem)))]
+        (status = 404, body = Problem), (status = 409, body = Problem), (status = 413, body = Problem),
+        (status = 415, body = Problem), (status = 422, body = Problem), (status = 503, body = Problem)))]
 pub(super) async fn create(
     state: Shared,
     at: InOrganization,
+    NewId(id): NewId,
     Body(request): Body<CreateCluster>,
-) -> Answer<(StatusCode, Json<Cluster>)> {
+) -> Answer<(StatusCode, HeaderMap, Json<Cluster>)> {
+    check_name(&request.name)?;
+    check_labels(&request.labels).map_err(Failure::Invalid)?;
     let version = request.kubernetes_version.unwrap_or_else(|| DEFAULT_VERSION.to_owned());
     if version != DEFAULT_VERSION {
         return Err(Failure::Invalid(format!(
             "kubernetes_version {version:?} is not offered; {DEFAULT_VERSION} is"
         )));
+    }
+    let replicas = request.replicas.unwrap_or(1);
+    if !matches!(replicas, 1 | 3) {
+        return Err(Failure::Invalid(format!("replicas is {replicas}; a cluster has 1 or 3")));
     }
     let candidates: Vec<Candidate> = state
         .db
@@ -63,49 +74,45 @@ pub(super) async fn create(
             capacity: cell.capacity,
         })
         .collect();
-    let wanted = request.replicas.unwrap_or(1);
-    if !matches!(wanted, 1 | 3) {
-        return Err(Failure::Invalid(format!("replicas is {wanted}; a cluster has 1 or 3")));
-    }
-    let cells = place(&candidates, wanted).map_err(|error| match error {
+    let cells = place(&candidates, replicas).map_err(|error| match error {
         PlacementError::TooFewCells { .. } => Failure::Conflict(error.to_string()),
         PlacementError::NoCells | PlacementError::NoRoom { .. } => Failure::Unavailable(error.to_string()),
     })?;
-    let id = TenantId::generate();
-    let mut cluster = Cluster {
+    let id = TenantId::from_uuid(id);
+    let cluster = Cluster {
         id,
         organization: at.organization.name.clone(),
         name: request.name,
         state: ClusterState::Creating,
         kubernetes_version: version,
-        replicas: wanted,
+        replicas,
         cells,
         labels: request.labels,
         operation: None,
         server_name: server_name(&id),
         created_at: state.clock.now(),
     };
-    match state.db.insert_cluster(at.organization.id, &cluster).await {
+    let operation = begin(&state, at.organization.id, OperationKind::ClusterCreate, &cluster);
+    match state.db.insert_cluster(at.organization.id, &cluster, &operation).await {
         Ok(()) => {}
         Err(DbError::Constraint) => {
-            return Err(Failure::Conflict(format!(
-                "organization {} has a cluster named {}",
-                cluster.organization, cluster.name
-            )));
+            // The same keyed request, done again after a crash, finds its own row.
+            let ours = state.db.cluster_row(id).await?;
+            if ours.is_none_or(|row| row.cluster.name != cluster.name) {
+                return Err(taken(&cluster.organization, &cluster.name));
+            }
         }
         Err(error) => return Err(error.into()),
     }
-    match driver::drive(&state, &cluster).await {
-        Ok(()) => {
-            cluster.state = ClusterState::Ready;
-            Ok((StatusCode::CREATED, Json(cluster)))
-        }
-        Err(error) => {
-            tracing::warn!(tenant = %cluster.id, error = &error as &dyn std::error::Error, "cluster not created yet");
-            state.nudge.notify_one();
-            Ok((StatusCode::ACCEPTED, Json(cluster)))
-        }
-    }
+    state.changes.touch();
+    // On a task of its own: whoever hangs up does not stop it.
+    let driven = drive_soon(&state, id);
+    let _ = tokio::time::timeout(PATIENCE, driven).await;
+    let row = state.db.cluster_row(id).await?.ok_or(Failure::NotFound("cluster"))?;
+    let mut headers = HeaderMap::new();
+    let operation_id = row.cluster.operation.unwrap_or(operation.operation.id);
+    headers.insert(OPERATION, header_value(operation_id));
+    Ok((StatusCode::CREATED, headers, Json(row.cluster)))
 }
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters/{cluster}", operation_id = "get_cluster",
@@ -115,120 +122,125 @@ pub(super) async fn get(at: InCluster) -> Answer<Json<Cluster>> {
     Ok(Json(at.cluster))
 }
 
+#[utoipa::path(patch, path = "/api/v1/organizations/{organization}/clusters/{cluster}", operation_id = "update_cluster",
+    params(("organization" = String, Path), ("cluster" = String, Path)),
+    request_body(content = UpdateCluster, content_type = "application/merge-patch+json"),
+    responses((status = 200, body = Cluster), (status = 400, body = Problem), (status = 401, body = Problem),
+        (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 413, body = Problem), (status = 415, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn update(
+    state: Shared,
+    at: InCluster,
+    Body(change): Body<UpdateCluster>,
+) -> Answer<Json<Cluster>> {
+    let mut cluster = at.cluster;
+    let before = cluster.clone();
+    if let Some(name) = change.name {
+        check_name(&name)?;
+        cluster.name = name;
+    }
+    change.labels.apply(&mut cluster.labels);
+    check_labels(&cluster.labels).map_err(Failure::Invalid)?;
+    if cluster == before {
+        return Ok(Json(cluster));
+    }
+    match state.db.update_cluster(cluster.id, &cluster.name, &cluster.labels).await {
+        Ok(true) => {}
+        Ok(false) => return Err(Failure::Conflict("the cluster is being deleted".to_owned())),
+        Err(DbError::Constraint) => return Err(taken(&cluster.organization, &cluster.name)),
+        Err(error) => return Err(error.into()),
+    }
+    state.changes.touch();
+    // Its cells only want the name for their messages: nobody has to wait for them.
+    drop(drive_soon(&state, cluster.id));
+    Ok(Json(cluster))
+}
+
 #[utoipa::path(delete, path = "/api/v1/organizations/{organization}/clusters/{cluster}", operation_id = "delete_cluster",
     params(("organization" = String, Path), ("cluster" = String, Path)),
-    responses((status = 204, description = "It and its data are gone."),
-        (status = 202, description = "Its cell does not answer; it will be deleted when it does."),
-        (status = 401, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
-pub(super) async fn delete(state: Shared, at: InCluster) -> Answer<StatusCode> {
-    let mut cluster = at.cluster;
-    if !state.db.move_cluster(cluster.id, cluster.state, ClusterState::Deleting).await? {
-        return Err(Failure::NotFound("cluster"));
-    }
-    cluster.state = ClusterState::Deleting;
-    // Clients are turned away first, so that nobody writes to what is being removed.
-    routing::publish(&state).await?;
-    match driver::drive(&state, &cluster).await {
-        Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => {
-            tracing::warn!(tenant = %cluster.id, error = &error as &dyn std::error::Error, "cluster not deleted yet");
-            state.nudge.notify_one();
-            Ok(StatusCode::ACCEPTED)
+    responses((status = 202, description = "It is being deleted; the operation ends when nothing is left, in a receipt.", body = Operation,
+            headers(("Roadstead-Operation" = String, description = "Id of the operation"))),
+        (status = 401, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 503, body = Problem)))]
+pub(super) async fn delete(
+    state: Shared,
+    at: InCluster,
+) -> Answer<(StatusCode, HeaderMap, Json<Operation>)> {
+    let operation = delete_cluster(&state, at.organization.id, &at.cluster).await?;
+    Ok(accepted(operation))
+}
+
+/// Begins the deletion of a cluster, or finds the one that is under way.
+pub(super) async fn delete_cluster(
+    state: &Arc<State>,
+    organization: OrgId,
+    cluster: &Cluster,
+) -> Answer<Operation> {
+    let new = begin(state, organization, OperationKind::ClusterDelete, cluster);
+    match state.db.delete_cluster(cluster.id, &new, state.clock.now()).await? {
+        Deletion::Begun => {
+            state.changes.touch();
+            drop(drive_soon(state, cluster.id));
+            Ok(new.operation)
         }
+        Deletion::Running(operation) => Ok(*operation),
+        Deletion::Gone => Err(Failure::NotFound("cluster")),
     }
 }
 
-#[utoipa::path(post, path = "/api/v1/organizations/{organization}/clusters/{cluster}/kubeconfig", operation_id = "create_kubeconfig",
-    params(("organization" = String, Path), ("cluster" = String, Path)),
-    responses((status = 200, body = Kubeconfig), (status = 401, body = Problem), (status = 403, body = Problem),
-        (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn create_kubeconfig(state: Shared, at: InCluster) -> Answer<Json<Kubeconfig>> {
-    let cluster = at.cluster;
-    serves(&cluster)?;
-    let request = IssueCredentialRequest {
-        cluster_id: cluster.id.to_string(),
-        user: format!("roadstead:{}:admin", cluster.organization),
-        groups: vec!["kubeadm:cluster-admins".to_owned()],
-        lifetime_seconds: KUBECONFIG_SECONDS,
+/// An operation that begins now, on a cluster.
+pub(super) fn begin(
+    state: &State,
+    organization_id: OrgId,
+    kind: OperationKind,
+    cluster: &Cluster,
+) -> NewOperation {
+    let operation = Operation {
+        id: OperationId::generate(),
+        kind,
+        organization: cluster.organization.clone(),
+        cluster: Some(cluster.id.to_string()),
+        target: cluster.name.to_string(),
+        state: OperationState::Running,
+        progress: 0,
+        message: "begun".to_owned(),
+        created_at: state.clock.now(),
+        finished_at: None,
     };
-    let issued = replicas::ask(&state, &cluster, |mut cell| {
-        let request = request.clone();
-        async move { cell.issue_credential(request).await }
-    })
-    .await?;
-    let kubeconfig = kubeconfig(&cluster, &gateway_url(&state), &issued);
-    Ok(Json(Kubeconfig { kubeconfig }))
+    NewOperation { operation, organization_id, cluster_id: cluster.id, node_pool: None, size_before: None }
 }
 
-#[utoipa::path(post, path = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens", operation_id = "create_join_token",
-    params(("organization" = String, Path), ("cluster" = String, Path)),
-    responses((status = 200, body = JoinToken), (status = 401, body = Problem), (status = 403, body = Problem),
-        (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn create_join_token(state: Shared, at: InCluster) -> Answer<Json<JoinToken>> {
-    let cluster = at.cluster;
-    serves(&cluster)?;
-    let request = CreateJoinTokenRequest {
-        cluster_id: cluster.id.to_string(),
-        lifetime_seconds: JOIN_TOKEN_SECONDS,
-        description: String::new(),
-    };
-    let made = replicas::ask(&state, &cluster, |mut cell| {
-        let request = request.clone();
-        async move { cell.create_join_token(request).await }
-    })
-    .await?;
-    let server = gateway_url_for_machines(&state);
-    let command = format!(
-        "roadstead node join --server {server} --tls-server-name {} --token {} --discovery-token-ca-cert-hash {}",
-        cluster.server_name, made.token, made.ca_cert_hash
-    );
-    let id = made.token.split('.').next().unwrap_or_default().to_owned();
-    Ok(Json(JoinToken {
-        id,
-        expires_at: None,
-        token: made.token,
-        ca_cert_hash: made.ca_cert_hash,
-        server,
-        tls_server_name: cluster.server_name,
-        command,
-    }))
+pub(super) fn accepted(operation: Operation) -> (StatusCode, HeaderMap, Json<Operation>) {
+    let mut headers = HeaderMap::new();
+    headers.insert(OPERATION, header_value(operation.id));
+    (StatusCode::ACCEPTED, headers, Json(operation))
 }
 
-fn serves(cluster: &Cluster) -> Answer<()> {
-    if cluster.state != ClusterState::Ready {
-        return Err(Failure::Unavailable(format!("the cluster is {}", cluster.state.as_str())));
+/// Has the cluster's next steps taken now rather than at the driver's next round.
+pub(super) fn drive_soon(state: &Arc<State>, id: TenantId) -> tokio::task::JoinHandle<()> {
+    let state = state.clone();
+    tokio::spawn(async move {
+        if let Err(error) = driver::drive(&state, id).await {
+            tracing::warn!(tenant = %id, error = &error as &dyn std::error::Error, "cluster not where it should be yet");
+        }
+        // The loop looks after whatever is left, and soon.
+        state.nudge.notify_one();
+    })
+}
+
+fn header_value(id: OperationId) -> HeaderValue {
+    // A UUID's text is always a header value.
+    HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static(""))
+}
+
+/// Paths take a name or an id; a name that reads like an id would never be found.
+pub(super) fn check_name(name: &Slug) -> Answer<()> {
+    if looks_like_id(name.as_str()) {
+        return Err(Failure::Invalid(format!("the name {name} reads like an id; choose another one")));
     }
     Ok(())
 }
 
-fn gateway_url(state: &State) -> String {
-    url(state.config.gateway_addresses.first())
-}
-
-/// Another machine's loopback leads to itself, so any other address of the gateway is the better one.
-fn gateway_url_for_machines(state: &State) -> String {
-    let addresses = &state.config.gateway_addresses;
-    url(addresses.iter().find(|address| !address.ip().is_loopback()).or(addresses.first()))
-}
-
-fn url(address: Option<&SocketAddr>) -> String {
-    address.map(|address| format!("https://{address}")).unwrap_or_default()
-}
-
-/// The server is an address and the name goes into `tls-server-name`, since names under localhost do not
-/// resolve everywhere.
-fn kubeconfig(cluster: &Cluster, server: &str, issued: &fleet_rpc::IssueCredentialResponse) -> String {
-    use base64::Engine;
-    let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
-    let name = format!("{}-{}", cluster.organization, cluster.name);
-    format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: {name}\nclusters:\n- name: {name}\n  cluster:\n    \
-         server: {server}\n    tls-server-name: {}\n    certificate-authority-data: {}\ncontexts:\n- name: {name}\n  \
-         context:\n    cluster: {name}\n    user: {name}\nusers:\n- name: {name}\n  user:\n    \
-         client-certificate-data: {}\n    client-key-data: {}\n",
-        cluster.server_name,
-        encode(&issued.ca_pem),
-        encode(&issued.cert_pem),
-        encode(&issued.key_pem),
-    )
+fn taken(organization: &Slug, name: &Slug) -> Failure {
+    Failure::Conflict(format!("organization {organization} has a cluster named {name}"))
 }

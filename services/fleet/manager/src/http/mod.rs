@@ -5,12 +5,17 @@
 
 mod access;
 mod clusters;
+mod events;
 mod extract;
 mod fleet;
 pub(crate) mod idempotency;
+mod joining;
 mod members;
 mod openapi;
+mod operations;
 mod organizations;
+mod pools;
+mod proxy;
 pub(crate) mod routes;
 mod session;
 mod tokens;

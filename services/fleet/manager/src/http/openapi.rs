@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{clusters, fleet, members, organizations, session, tokens};
+use super::{clusters, events, fleet, joining, members, operations, organizations, pools, proxy, session, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,8 +25,26 @@ use super::{clusters, fleet, members, organizations, session, tokens};
         clusters::create,
         clusters::get,
         clusters::delete,
-        clusters::create_kubeconfig,
-        clusters::create_join_token,
+        clusters::update,
+        joining::kubeconfig,
+        joining::list,
+        joining::create,
+        joining::delete,
+        pools::list,
+        pools::create,
+        pools::get,
+        pools::update,
+        pools::delete,
+        proxy::forward,
+        operations::list,
+        operations::get,
+        operations::cancel,
+        operations::receipts,
+        operations::receipt,
+        operations::receipt_key,
+        operations::versions,
+        operations::machine_types,
+        events::watch,
         tokens::list,
         tokens::create,
         tokens::delete,

@@ -17,7 +17,7 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use fleet_model::Role;
 
-use super::{clusters, fleet, members, organizations, session, tokens};
+use super::{clusters, events, fleet, joining, members, operations, organizations, pools, proxy, session, tokens};
 use crate::State;
 
 /// What a caller needs. Who lacks it hears 401 when not signed in, 404 for what they may not know of,
@@ -66,6 +66,16 @@ pub(crate) fn all() -> Vec<Route> {
     const CLUSTER: &str = "/api/v1/organizations/{organization}/clusters/{cluster}";
     const KUBECONFIG: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/kubeconfig";
     const JOIN_TOKENS: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens";
+    const JOIN_TOKEN: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens/{token}";
+    const NODE_POOLS: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/nodepools";
+    const NODE_POOL: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/nodepools/{nodepool}";
+    const PROXY: &str = "/api/v1/organizations/{organization}/clusters/{cluster}/proxy/{*path}";
+    const OPERATIONS: &str = "/api/v1/organizations/{organization}/operations";
+    const OPERATION: &str = "/api/v1/organizations/{organization}/operations/{operation}";
+    const CANCEL: &str = "/api/v1/organizations/{organization}/operations/{operation}/cancel";
+    const RECEIPTS: &str = "/api/v1/organizations/{organization}/receipts";
+    const RECEIPT: &str = "/api/v1/organizations/{organization}/receipts/{receipt}";
+    const EVENTS: &str = "/api/v1/organizations/{organization}/events";
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     const PUT: Method = Method::PUT;
@@ -88,9 +98,27 @@ pub(crate) fn all() -> Vec<Route> {
         route(GET, CLUSTERS, Filtered(Viewer), clusters::list),
         route(POST, CLUSTERS, Organization(Developer), clusters::create),
         route(GET, CLUSTER, Cluster(Viewer), clusters::get),
+        route(PATCH, CLUSTER, Cluster(Developer), clusters::update),
         route(DELETE, CLUSTER, Cluster(Developer), clusters::delete),
-        route(POST, KUBECONFIG, Cluster(Developer), clusters::create_kubeconfig),
-        route(POST, JOIN_TOKENS, Cluster(Developer), clusters::create_join_token),
+        route(POST, KUBECONFIG, Cluster(Developer), joining::kubeconfig),
+        route(GET, JOIN_TOKENS, Cluster(Developer), joining::list),
+        route(POST, JOIN_TOKENS, Cluster(Developer), joining::create),
+        route(DELETE, JOIN_TOKEN, Cluster(Developer), joining::delete),
+        route(GET, NODE_POOLS, Cluster(Viewer), pools::list),
+        route(POST, NODE_POOLS, Cluster(Developer), pools::create),
+        route(GET, NODE_POOL, Cluster(Viewer), pools::get),
+        route(PATCH, NODE_POOL, Cluster(Developer), pools::update),
+        route(DELETE, NODE_POOL, Cluster(Developer), pools::delete),
+        route_any(PROXY, Cluster(Viewer), proxy::forward),
+        route(GET, OPERATIONS, Filtered(Viewer), operations::list),
+        route(GET, OPERATION, Filtered(Viewer), operations::get),
+        route(POST, CANCEL, Filtered(Developer), operations::cancel),
+        route(GET, RECEIPTS, Filtered(Viewer), operations::receipts),
+        route(GET, RECEIPT, Filtered(Viewer), operations::receipt),
+        route(GET, EVENTS, Filtered(Viewer), events::watch),
+        route(GET, "/api/v1/versions", SignedIn, operations::versions),
+        route(GET, "/api/v1/machine-types", SignedIn, operations::machine_types),
+        route(GET, "/api/v1/receipt-key", Nothing, operations::receipt_key),
         route(GET, "/api/v1/tokens", SomeAdmin, tokens::list),
         route(POST, "/api/v1/tokens", SomeAdmin, tokens::create),
         route(DELETE, "/api/v1/tokens/{token}", SomeAdmin, tokens::delete),
@@ -119,7 +147,6 @@ where
 }
 
 /// Every method of a path.
-#[allow(dead_code, reason = "the proxy's")]
 fn route_any<H, T>(path: &'static str, need: Need, handler: H) -> Route
 where
     H: Handler<T, Arc<State>>,

@@ -1,0 +1,191 @@
+//! What lets people and machines into a cluster: kubeconfigs and join tokens.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use base_clock::Timestamp;
+use fleet_model::{Cluster, ClusterState, CreateJoinToken, JoinToken, JoinTokenInfo, Kubeconfig, Page, Problem};
+use fleet_rpc::{
+    CreateJoinTokenRequest, DeleteJoinTokenRequest, IssueCredentialRequest, ListJoinTokensRequest,
+};
+
+use super::access::InCluster;
+use super::extract::{Body, PageQuery, page};
+use super::{Answer, Shared};
+use crate::problem::Failure;
+use crate::{State, replicas};
+
+/// How long a kubeconfig's client certificate is valid: what kubeadm's admin.conf has.
+const KUBECONFIG_SECONDS: u64 = 365 * 24 * 3600;
+
+/// How long a join token is valid: kubeadm's default, and what we give at most.
+const JOIN_TOKEN_SECONDS: u32 = 24 * 3600;
+const LONGEST_JOIN_TOKEN_SECONDS: u32 = 30 * 24 * 3600;
+
+#[utoipa::path(post, path = "/api/v1/organizations/{organization}/clusters/{cluster}/kubeconfig", operation_id = "create_kubeconfig",
+    params(("organization" = String, Path), ("cluster" = String, Path)),
+    responses((status = 200, body = Kubeconfig), (status = 400, body = Problem), (status = 401, body = Problem),
+        (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn kubeconfig(state: Shared, at: InCluster) -> Answer<Json<Kubeconfig>> {
+    let cluster = at.cluster;
+    serves(&cluster)?;
+    let request = IssueCredentialRequest {
+        cluster_id: cluster.id.to_string(),
+        user: format!("roadstead:{}:admin", cluster.organization),
+        groups: vec!["kubeadm:cluster-admins".to_owned()],
+        lifetime_seconds: KUBECONFIG_SECONDS,
+    };
+    let issued = replicas::ask(&state, &cluster, |mut cell| {
+        let request = request.clone();
+        async move { cell.issue_credential(request).await }
+    })
+    .await?;
+    let kubeconfig = render(&cluster, &gateway_url(&state), &issued);
+    Ok(Json(Kubeconfig { kubeconfig }))
+}
+
+#[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens", operation_id = "list_join_tokens",
+    params(("organization" = String, Path), ("cluster" = String, Path), PageQuery),
+    responses((status = 200, body = Page<JoinTokenInfo>), (status = 400, body = Problem), (status = 401, body = Problem),
+        (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn list(state: Shared, at: InCluster, query: PageQuery) -> Answer<Json<Page<JoinTokenInfo>>> {
+    let limit = query.limit()?;
+    serves(&at.cluster)?;
+    let request = ListJoinTokensRequest { cluster_id: at.cluster.id.to_string() };
+    let found = replicas::ask(&state, &at.cluster, |mut cell| {
+        let request = request.clone();
+        async move { cell.list_join_tokens(request).await }
+    })
+    .await?;
+    let items: Vec<JoinTokenInfo> = found
+        .tokens
+        .into_iter()
+        .filter(|token| token.id.as_str() > query.after())
+        .take(usize::try_from(limit + 1).unwrap_or(usize::MAX))
+        .map(|token| JoinTokenInfo {
+            expires_at: (token.expires_at_seconds != 0)
+                .then(|| Timestamp::from_second(token.expires_at_seconds).unwrap_or(Timestamp::MAX)),
+            id: token.id,
+            description: token.description,
+        })
+        .collect();
+    Ok(page(items, limit, |item| item.id.clone()))
+}
+
+#[utoipa::path(post, path = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens", operation_id = "create_join_token",
+    request_body = CreateJoinToken,
+    params(("organization" = String, Path), ("cluster" = String, Path)),
+    responses((status = 201, body = JoinToken), (status = 400, body = Problem), (status = 401, body = Problem),
+        (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 413, body = Problem), (status = 415, body = Problem), (status = 422, body = Problem),
+        (status = 503, body = Problem)))]
+pub(super) async fn create(
+    state: Shared,
+    at: InCluster,
+    Body(request): Body<CreateJoinToken>,
+) -> Answer<(StatusCode, Json<JoinToken>)> {
+    let cluster = at.cluster;
+    let seconds = request.expires_in_seconds.unwrap_or(JOIN_TOKEN_SECONDS);
+    if !(1..=LONGEST_JOIN_TOKEN_SECONDS).contains(&seconds) {
+        return Err(Failure::Invalid(format!(
+            "expires_in_seconds is 1 to {LONGEST_JOIN_TOKEN_SECONDS}, not {seconds}"
+        )));
+    }
+    let description = request.description.unwrap_or_default();
+    if description.chars().count() > 200 || description.chars().any(char::is_control) {
+        return Err(Failure::Invalid(
+            "description is at most 200 characters, none of them control characters".to_owned(),
+        ));
+    }
+    serves(&cluster)?;
+    let request = CreateJoinTokenRequest {
+        cluster_id: cluster.id.to_string(),
+        lifetime_seconds: u64::from(seconds),
+        description,
+    };
+    let made = replicas::ask(&state, &cluster, |mut cell| {
+        let request = request.clone();
+        async move { cell.create_join_token(request).await }
+    })
+    .await?;
+    let server = gateway_url_for_machines(&state);
+    let command = format!(
+        "roadstead node join --server {server} --tls-server-name {} --token {} --discovery-token-ca-cert-hash {}",
+        cluster.server_name, made.token, made.ca_cert_hash
+    );
+    let now = state.clock.now();
+    let token = JoinToken {
+        id: made.token.split('.').next().unwrap_or_default().to_owned(),
+        token: made.token,
+        ca_cert_hash: made.ca_cert_hash,
+        server,
+        tls_server_name: cluster.server_name,
+        command,
+        expires_at: now.saturating_add(Duration::from_secs(u64::from(seconds))).ok(),
+    };
+    Ok((StatusCode::CREATED, Json(token)))
+}
+
+#[utoipa::path(delete, path = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens/{token}", operation_id = "delete_join_token",
+    params(("organization" = String, Path), ("cluster" = String, Path), ("token" = String, Path)),
+    responses((status = 204), (status = 401, body = Problem), (status = 403, body = Problem),
+        (status = 404, body = Problem), (status = 503, body = Problem)))]
+pub(super) async fn delete(
+    state: Shared,
+    at: InCluster,
+    Path(path): Path<(String, String, String)>,
+) -> Answer<StatusCode> {
+    let id = path.2;
+    serves(&at.cluster)?;
+    let request = DeleteJoinTokenRequest { cluster_id: at.cluster.id.to_string(), id };
+    let answer = replicas::ask(&state, &at.cluster, |mut cell| {
+        let request = request.clone();
+        async move { cell.delete_join_token(request).await }
+    })
+    .await?;
+    if answer.found { Ok(StatusCode::NO_CONTENT) } else { Err(Failure::NotFound("join token")) }
+}
+
+/// Fails unless the cluster's cells have it and keep it.
+pub(super) fn serves(cluster: &Cluster) -> Answer<()> {
+    if cluster.state != ClusterState::Ready {
+        return Err(Failure::Unavailable(format!("the cluster is {}", cluster.state.as_str())));
+    }
+    Ok(())
+}
+
+fn gateway_url(state: &State) -> String {
+    url(state.config.gateway_addresses.first())
+}
+
+/// Another machine's loopback leads to itself, so any other address of the gateway is the better one.
+fn gateway_url_for_machines(state: &State) -> String {
+    let addresses = &state.config.gateway_addresses;
+    url(addresses.iter().find(|address| !address.ip().is_loopback()).or(addresses.first()))
+}
+
+fn url(address: Option<&SocketAddr>) -> String {
+    address.map(|address| format!("https://{address}")).unwrap_or_default()
+}
+
+/// The server is an address and the name goes into `tls-server-name`, since names under localhost do not
+/// resolve everywhere.
+fn render(cluster: &Cluster, server: &str, issued: &fleet_rpc::IssueCredentialResponse) -> String {
+    use base64::Engine;
+    let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+    let name = format!("{}-{}", cluster.organization, cluster.name);
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {name}\nclusters:\n- name: {name}\n  cluster:\n    \
+         server: {server}\n    tls-server-name: {}\n    certificate-authority-data: {}\ncontexts:\n- name: {name}\n  \
+         context:\n    cluster: {name}\n    user: {name}\nusers:\n- name: {name}\n  user:\n    \
+         client-certificate-data: {}\n    client-key-data: {}\n",
+        cluster.server_name,
+        encode(&issued.ca_pem),
+        encode(&issued.cert_pem),
+        encode(&issued.key_pem),
+    )
+}

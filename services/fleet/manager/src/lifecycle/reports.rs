@@ -1,0 +1,223 @@
+//! Brings what cells say about node pools into the rows, and moves operations on pools along.
+//!
+//! Cells are asked, never told to tell: a manager that was away has missed nothing. What they say is
+//! believed only when it is about the assignment that the rows are at.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use base_ids::{CellId, NodePoolId, TenantId};
+use fleet_model::{Machine, MachineState, MachineType};
+use fleet_rpc::{ClusterReport, NodePoolReport, ProviderReport, ReportRequest};
+use parking_lot::RwLock;
+
+use super::plan;
+use crate::State;
+use crate::db::DbError;
+
+/// Clusters asked about in one call.
+const CLUSTERS_PER_CALL: usize = 500;
+
+/// Asks about no cluster: the answer then only says which providers there are.
+const NO_CLUSTER: &str = "-";
+
+/// Cloud providers as cells last described them.
+#[derive(Debug, Default)]
+pub(crate) struct Providers(RwLock<BTreeMap<CellId, Vec<ProviderReport>>>);
+
+impl Providers {
+    fn learn(&self, cell: CellId, found: Vec<ProviderReport>) {
+        self.0.write().insert(cell, found);
+    }
+
+    /// Every machine type once, by provider.
+    pub(crate) fn machine_types(&self) -> Vec<MachineType> {
+        let mut types = BTreeMap::new();
+        for provider in self.0.read().values().flatten() {
+            for (nth, offered) in provider.machine_types.iter().enumerate() {
+                types.entry((provider.name.clone(), offered.name.clone())).or_insert(MachineType {
+                    name: offered.name.clone(),
+                    provider: provider.name.clone(),
+                    cpu_millis: u64::from(offered.cpu_millis),
+                    memory_bytes: offered.memory_bytes,
+                    default: nth == 0,
+                });
+            }
+        }
+        types.into_values().collect()
+    }
+
+    /// The provider of clusters on that cell; `None` when it has none, or none is known yet.
+    pub(crate) fn default_of(&self, cell: CellId) -> Option<String> {
+        Some(self.0.read().get(&cell)?.first()?.name.clone())
+    }
+
+    /// What is wrong with asking that cell for machines of this kind. Knows nothing of cells that have not
+    /// reported: their controllers refuse later, with a message.
+    pub(crate) fn check(
+        &self,
+        cell: CellId,
+        provider: Option<&str>,
+        machine_type: Option<&str>,
+    ) -> Result<(), String> {
+        let known = self.0.read();
+        let Some(known) = known.get(&cell) else { return Ok(()) };
+        let names = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let found = match provider {
+            Some(name) => known.iter().find(|one| one.name == name).ok_or_else(|| {
+                let all = names(known.iter().map(|one| one.name.as_str()).collect());
+                format!("provider {name:?} is not there; there is: {all}")
+            })?,
+            None => match known.first() {
+                Some(first) => first,
+                None => return Err("this fleet has no cloud provider that makes machines".to_owned()),
+            },
+        };
+        let types: Vec<&str> = found.machine_types.iter().map(|one| one.name.as_str()).collect();
+        match machine_type {
+            Some(wanted) if !types.is_empty() && !types.contains(&wanted) => {
+                Err(format!("machine_type {wanted:?} is not offered by {}; it offers: {}", found.name, names(types)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One round over all cells.
+pub(crate) async fn collect(state: &Arc<State>) -> Result<(), DbError> {
+    let mut asked: HashMap<CellId, Vec<TenantId>> = HashMap::new();
+    for (cluster, cell) in state.db.clusters_with_pools().await? {
+        asked.entry(cell).or_default().push(cluster);
+    }
+    for cell in state.db.cells().await? {
+        let clusters = asked.remove(&cell.id).unwrap_or_default();
+        let mut calls: Vec<Vec<String>> = clusters
+            .chunks(CLUSTERS_PER_CALL)
+            .map(|ids| ids.iter().map(ToString::to_string).collect())
+            .collect();
+        if calls.is_empty() {
+            calls.push(vec![NO_CLUSTER.to_owned()]);
+        }
+        for cluster_ids in calls {
+            let Ok(mut client) = state.cells.client(&cell) else { continue };
+            let answer = match client.report(ReportRequest { cluster_ids }).await {
+                Ok(answer) => answer.into_inner(),
+                Err(error) => {
+                    tracing::debug!(cell = %cell.name, %error, "no report");
+                    break;
+                }
+            };
+            state.providers.learn(cell.id, answer.providers);
+            for report in answer.clusters {
+                take_in(state, report).await?;
+            }
+        }
+    }
+    settle(state).await
+}
+
+/// Writes down what the leader says about a cluster's pools.
+async fn take_in(state: &State, report: ClusterReport) -> Result<(), DbError> {
+    let (Ok(id), Some(cloud)) = (report.cluster_id.parse::<TenantId>(), report.cloud) else { return Ok(()) };
+    let Some(row) = state.db.cluster_row(id).await? else { return Ok(()) };
+    if report.generation < row.generation {
+        return Ok(());
+    }
+    let reports: HashMap<String, NodePoolReport> =
+        cloud.node_pools.into_iter().map(|pool| (pool.id.clone(), pool)).collect();
+    let mut forgotten = false;
+    for pool in state.db.pool_rows(id).await? {
+        let said = reports.get(&pool.id.to_string());
+        let mut now = pool.pool.clone();
+        if let Some(said) = said {
+            now.machines = said.machines.iter().filter_map(machine).collect();
+            now.message = said.message.clone();
+            now.refused = said.refused;
+        } else if now.deleting {
+            now.machines.clear();
+        }
+        now.settled |= now.is_settled();
+        // Nothing of it is left, says a leader that knows it is to go.
+        if now.deleting && now.machines.is_empty() {
+            forgotten |= state.db.forget_pool(pool.id, state.clock.now()).await?;
+        } else if now != pool.pool && state.db.report_pool(pool.id, &now).await? {
+            state.changes.touch();
+        }
+    }
+    if forgotten {
+        state.changes.touch();
+        // Its cell is told that the pool is no more.
+        state.nudge.notify_one();
+    }
+    Ok(())
+}
+
+/// Moves every running operation on a pool to where its pool is.
+async fn settle(state: &State) -> Result<(), DbError> {
+    for (operation, cluster) in state.db.running_pool_operations().await? {
+        let Some(id) = operation.node_pool else { continue };
+        let pool: Option<plan::Pool> = state.db.pool_row(cluster, id).await?.map(|row| row.pool);
+        let progress = plan::pool_progress(operation.kind, pool.as_ref());
+        let same = progress.state == fleet_model::OperationState::Running
+            && progress.percent == operation.progress
+            && progress.message == operation.message;
+        if !same && state.db.progress(operation.id, &progress, state.clock.now()).await? {
+            state.changes.touch();
+        }
+    }
+    Ok(())
+}
+
+fn machine(said: &fleet_rpc::MachineReport) -> Option<Machine> {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Some(Machine {
+        id: said.id.clone(),
+        name: said.name.clone(),
+        state: MachineState::parse(&said.state)?,
+        address: some(&said.address),
+        message: some(&said.message),
+    })
+}
+
+/// A pool as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PoolRow {
+    pub(crate) id: NodePoolId,
+    pub(crate) pool: plan::Pool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(name: &str, types: &[&str]) -> ProviderReport {
+        let machine_types = types
+            .iter()
+            .map(|name| fleet_rpc::MachineType { name: (*name).to_owned(), ..Default::default() })
+            .collect();
+        ProviderReport { name: name.to_owned(), machine_types, ..ProviderReport::default() }
+    }
+
+    #[test]
+    fn what_no_provider_has_is_refused_at_once() {
+        let (with, without, silent) = (CellId::generate(), CellId::generate(), CellId::generate());
+        let providers = Providers::default();
+        providers.learn(with, vec![provider("local", &["small", "large"]), provider("aws", &[])]);
+        providers.learn(without, Vec::new());
+        for (cell, asked, machine_type, wanted) in [
+            (with, None, None, "fine"),
+            (with, Some("local"), Some("large"), "fine"),
+            (with, Some("aws"), Some("m7g.large"), "fine"),
+            (with, None, Some("huge"), "machine_type \"huge\" is not offered by local; it offers: small, large"),
+            (with, Some("gcp"), None, "provider \"gcp\" is not there; there is: local, aws"),
+            (without, None, None, "this fleet has no cloud provider that makes machines"),
+            (silent, Some("gcp"), None, "fine"),
+        ] {
+            let said = providers.check(cell, asked, machine_type).map_or_else(|why| why, |()| "fine".to_owned());
+            assert_eq!(said, wanted);
+        }
+        let types = providers.machine_types();
+        let names: Vec<_> = types.iter().map(|one| (one.name.as_str(), one.default)).collect();
+        assert_eq!(names, [("large", false), ("small", true)]);
+    }
+}
