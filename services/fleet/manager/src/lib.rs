@@ -26,8 +26,8 @@ use base_ids::{CellId, Slug, UserId};
 use base_net::pki::Issued;
 use base_net::tasks::Tasks;
 use base_net::tls::TlsError;
-use tokio::sync::Semaphore;
 use fleet_model::{ApiToken, CreateToken, CreatedToken, Email, Hidden, User};
+use tokio::sync::Semaphore;
 
 pub use auth::password::PasswordError;
 pub use db::{DbError, ParsePlaceError, Place};

@@ -25,13 +25,13 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
 pub(crate) use cells::{CellRow, RouteRow};
+pub(crate) use clusters::Deletion;
 pub(crate) use idempotency::KeptKey;
 pub(crate) use members::{Changed, NewInvitation};
-pub(crate) use statement::{Read, Row, Statement, Tx, sql, undecodable};
-pub(crate) use tokens::{NewToken, TokenRow, TokenScope};
-pub(crate) use clusters::Deletion;
 pub(crate) use operations::NewOperation;
 pub(crate) use pools::{MAX_POOLS, PoolChange};
+pub(crate) use statement::{Read, Row, Statement, Tx, sql, undecodable};
+pub(crate) use tokens::{NewToken, TokenRow, TokenScope};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {

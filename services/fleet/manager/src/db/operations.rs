@@ -162,10 +162,8 @@ impl Db {
         organization: OrgId,
         id: OperationId,
     ) -> Result<Option<NewOperation>, DbError> {
-        self.one(
-            select_operations!("WHERE x.organization_id = $1 AND x.id = $2").bind(organization).bind(id),
-        )
-        .await
+        self.one(select_operations!("WHERE x.organization_id = $1 AND x.id = $2").bind(organization).bind(id))
+            .await
     }
 
     /// The newest running operation of one kind on a cluster.

@@ -143,13 +143,18 @@ impl Db {
         .await
     }
 
-    pub(crate) async fn pool(&self, cluster: TenantId, pool: &NodePoolRef) -> Result<Option<NodePool>, DbError> {
+    pub(crate) async fn pool(
+        &self,
+        cluster: TenantId,
+        pool: &NodePoolRef,
+    ) -> Result<Option<NodePool>, DbError> {
         match pool {
             NodePoolRef::Id(id) => {
                 self.one(select_pools!("WHERE p.cluster_id = $1 AND p.id = $2").bind(cluster).bind(*id)).await
             }
             NodePoolRef::Name(name) => {
-                self.one(select_pools!("WHERE p.cluster_id = $1 AND p.name = $2").bind(cluster).bind(name)).await
+                self.one(select_pools!("WHERE p.cluster_id = $1 AND p.name = $2").bind(cluster).bind(name))
+                    .await
             }
         }
     }

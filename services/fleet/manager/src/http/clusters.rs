@@ -162,10 +162,7 @@ pub(super) async fn update(
             headers(("Roadstead-Operation" = String, description = "Id of the operation"))),
         (status = 401, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 503, body = Problem)))]
-pub(super) async fn delete(
-    state: Shared,
-    at: InCluster,
-) -> Answer<(StatusCode, HeaderMap, Json<Operation>)> {
+pub(super) async fn delete(state: Shared, at: InCluster) -> Answer<(StatusCode, HeaderMap, Json<Operation>)> {
     let operation = delete_cluster(&state, at.organization.id, &at.cluster).await?;
     Ok(accepted(operation))
 }

@@ -51,8 +51,7 @@ const OPERATIONS: i64 = 100;
             content_type = "text/event-stream", body = String),
         (status = 401, body = Problem), (status = 404, body = Problem), (status = 429, body = Problem)))]
 pub(super) async fn watch(state: Shared, at: InOrganization) -> Answer<Response> {
-    let permit =
-        state.streams.clone().try_acquire_owned().map_err(|_| Failure::TooMany(KEEP_ALIVE))?;
+    let permit = state.streams.clone().try_acquire_owned().map_err(|_| Failure::TooMany(KEEP_ALIVE))?;
     let (sender, receiver) = mpsc::channel(WAITING);
     let state = state.0.clone();
     let stop = state.tasks.stopping();

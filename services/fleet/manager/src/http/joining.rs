@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use base_clock::Timestamp;
-use fleet_model::{Cluster, ClusterState, CreateJoinToken, JoinToken, JoinTokenInfo, Kubeconfig, Page, Problem};
+use fleet_model::{
+    Cluster, ClusterState, CreateJoinToken, JoinToken, JoinTokenInfo, Kubeconfig, Page, Problem,
+};
 use fleet_rpc::{
     CreateJoinTokenRequest, DeleteJoinTokenRequest, IssueCredentialRequest, ListJoinTokensRequest,
 };
@@ -52,7 +54,11 @@ pub(super) async fn kubeconfig(state: Shared, at: InCluster) -> Answer<Json<Kube
     params(("organization" = String, Path), ("cluster" = String, Path), PageQuery),
     responses((status = 200, body = Page<JoinTokenInfo>), (status = 400, body = Problem), (status = 401, body = Problem),
         (status = 403, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn list(state: Shared, at: InCluster, query: PageQuery) -> Answer<Json<Page<JoinTokenInfo>>> {
+pub(super) async fn list(
+    state: Shared,
+    at: InCluster,
+    query: PageQuery,
+) -> Answer<Json<Page<JoinTokenInfo>>> {
     let limit = query.limit()?;
     serves(&at.cluster)?;
     let request = ListJoinTokensRequest { cluster_id: at.cluster.id.to_string() };

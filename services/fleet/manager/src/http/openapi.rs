@@ -2,7 +2,9 @@
 
 use utoipa::OpenApi;
 
-use super::{clusters, events, fleet, joining, members, operations, organizations, pools, proxy, session, tokens};
+use super::{
+    clusters, events, fleet, joining, members, operations, organizations, pools, proxy, session, tokens,
+};
 
 #[derive(OpenApi)]
 #[openapi(

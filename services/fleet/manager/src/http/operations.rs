@@ -84,19 +84,14 @@ pub(super) async fn cancel(
     };
     let gone = || Failure::Conflict("what the operation works on is gone".to_owned());
     let row = state.db.cluster_row(found.cluster_id).await?.ok_or_else(gone)?;
-    let at = InCluster {
-        caller: at.caller,
-        organization: at.organization,
-        role: at.role,
-        cluster: row.cluster,
-    };
+    let at =
+        InCluster { caller: at.caller, organization: at.organization, role: at.role, cluster: row.cluster };
     match what {
         Cancel::Refuse(_) => {}
         Cancel::DeleteCluster => drop(delete_cluster(&state, at.organization.id, &at.cluster).await?),
         Cancel::DeletePool | Cancel::ResizeBack => {
             let id = found.node_pool.ok_or_else(gone)?;
-            let mut pool =
-                state.db.pool(at.cluster.id, &NodePoolRef::Id(id)).await?.ok_or_else(gone)?;
+            let mut pool = state.db.pool(at.cluster.id, &NodePoolRef::Id(id)).await?.ok_or_else(gone)?;
             match (what, found.size_before) {
                 (Cancel::ResizeBack, Some(before)) => {
                     let now = pool.size;

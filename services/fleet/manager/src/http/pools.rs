@@ -247,7 +247,9 @@ fn check_size(size: u32) -> Answer<()> {
 fn check_pool_labels(labels: &Labels) -> Answer<()> {
     check_labels(labels).map_err(Failure::Invalid)?;
     match OF_THE_MACHINE.into_iter().find(|key| labels.contains_key(*key)) {
-        Some(key) => Err(Failure::Invalid(format!("label {key:?} says what a machine is; it cannot be chosen"))),
+        Some(key) => {
+            Err(Failure::Invalid(format!("label {key:?} says what a machine is; it cannot be chosen")))
+        }
         None => Ok(()),
     }
 }

@@ -14,11 +14,9 @@ use futures::StreamExt;
 use super::access::InCluster;
 use super::joining::serves;
 use super::{Answer, Shared};
-use crate::{State, auth, replicas};
 use crate::problem::Failure;
-use crate::proxy::{
-    Granted, LIFETIME_SECONDS, LinkError, Person, Target, request_headers, response_headers,
-};
+use crate::proxy::{Granted, LIFETIME_SECONDS, LinkError, Person, Target, request_headers, response_headers};
+use crate::{State, auth, replicas};
 
 /// Whoever follows something is asked for again this often.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -81,11 +79,8 @@ async fn grant(state: &State, cluster: &Cluster, person: Person) -> Answer<Grant
         async move { cell.issue_token(request).await }
     })
     .await?;
-    let granted = Granted {
-        token: issued.token,
-        ca_pem: issued.ca_pem,
-        expires_at_seconds: issued.expires_at_seconds,
-    };
+    let granted =
+        Granted { token: issued.token, ca_pem: issued.ca_pem, expires_at_seconds: issued.expires_at_seconds };
     state.tokens.keep(person, granted.clone());
     Ok(granted)
 }

@@ -17,7 +17,9 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use fleet_model::Role;
 
-use super::{clusters, events, fleet, joining, members, operations, organizations, pools, proxy, session, tokens};
+use super::{
+    clusters, events, fleet, joining, members, operations, organizations, pools, proxy, session, tokens,
+};
 use crate::State;
 
 /// What a caller needs. Who lacks it hears 401 when not signed in, 404 for what they may not know of,

@@ -135,19 +135,26 @@ pub(crate) fn pool_progress(kind: OperationKind, pool: Option<&Pool>) -> Progres
     let because = pool.why().map(|why| format!("; {why}")).unwrap_or_default();
     if kind == OperationKind::NodePoolDelete {
         let left = pool.machines.len();
-        return Progress::running(if left == 0 { 90 } else { 10 }, format!("{} left{because}", machines(left)));
+        return Progress::running(
+            if left == 0 { 90 } else { 10 },
+            format!("{} left{because}", machines(left)),
+        );
     }
     if pool.is_settled() {
         return Progress::done(format!("{} joined", machines(pool.size as usize)));
     }
     let (have, ready) = (pool.machines.len(), pool.ready());
-    let percent = |done: u32, of: u32| u8::try_from(u64::from(done) * 100 / u64::from(of.max(1))).unwrap_or(99);
+    let percent =
+        |done: u32, of: u32| u8::try_from(u64::from(done) * 100 / u64::from(of.max(1))).unwrap_or(99);
     let surplus = have.saturating_sub(pool.size as usize);
     let mut progress = if surplus > 0 && ready >= pool.size {
         let message = format!("{} to remove{because}", machines(surplus));
         Progress::running(percent(pool.size, u32::try_from(have).unwrap_or(u32::MAX)), message)
     } else {
-        Progress::running(percent(ready, pool.size), format!("{ready} of {} joined{because}", machines(pool.size as usize)))
+        Progress::running(
+            percent(ready, pool.size),
+            format!("{ready} of {} joined{because}", machines(pool.size as usize)),
+        )
     };
     if pool.refused {
         progress.state = OperationState::Failed;
@@ -294,8 +301,7 @@ mod tests {
             (NodePoolDelete, None, "succeeded 100% deleted"),
         ] {
             let progress = pool_progress(kind, pool.as_ref());
-            let said =
-                format!("{} {}% {}", progress.state.as_str(), progress.percent, progress.message);
+            let said = format!("{} {}% {}", progress.state.as_str(), progress.percent, progress.message);
             assert_eq!(said, wanted, "{kind:?} {pool:?}");
         }
     }

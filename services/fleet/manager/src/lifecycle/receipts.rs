@@ -7,9 +7,9 @@
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use base_clock::Timestamp;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use base_clock::Timestamp;
 use fleet_model::{Cluster, Receipt, ReceiptResource};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -46,8 +46,8 @@ impl Receipts {
     }
 
     fn from_pkcs8(der: &[u8]) -> Result<Receipts, ReceiptError> {
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der)
-            .map_err(|_| ReceiptError::Key)?;
+        let key =
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der).map_err(|_| ReceiptError::Key)?;
         let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()));
         Ok(Receipts { key, key_id })
     }

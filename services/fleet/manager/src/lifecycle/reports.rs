@@ -75,9 +75,11 @@ impl Providers {
         };
         let types: Vec<&str> = found.machine_types.iter().map(|one| one.name.as_str()).collect();
         match machine_type {
-            Some(wanted) if !types.is_empty() && !types.contains(&wanted) => {
-                Err(format!("machine_type {wanted:?} is not offered by {}; it offers: {}", found.name, names(types)))
-            }
+            Some(wanted) if !types.is_empty() && !types.contains(&wanted) => Err(format!(
+                "machine_type {wanted:?} is not offered by {}; it offers: {}",
+                found.name,
+                names(types)
+            )),
             _ => Ok(()),
         }
     }
@@ -208,12 +210,18 @@ mod tests {
             (with, None, None, "fine"),
             (with, Some("local"), Some("large"), "fine"),
             (with, Some("aws"), Some("m7g.large"), "fine"),
-            (with, None, Some("huge"), "machine_type \"huge\" is not offered by local; it offers: small, large"),
+            (
+                with,
+                None,
+                Some("huge"),
+                "machine_type \"huge\" is not offered by local; it offers: small, large",
+            ),
             (with, Some("gcp"), None, "provider \"gcp\" is not there; there is: local, aws"),
             (without, None, None, "this fleet has no cloud provider that makes machines"),
             (silent, Some("gcp"), None, "fine"),
         ] {
-            let said = providers.check(cell, asked, machine_type).map_or_else(|why| why, |()| "fine".to_owned());
+            let said =
+                providers.check(cell, asked, machine_type).map_or_else(|why| why, |()| "fine".to_owned());
             assert_eq!(said, wanted);
         }
         let types = providers.machine_types();

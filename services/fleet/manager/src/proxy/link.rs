@@ -85,8 +85,7 @@ impl Links {
             let mut links = self.0.lock();
             links.retain(|_, link| !link.sender.is_closed() && link.used.elapsed() < IDLE);
             // A cell that no longer serves the cluster is left at once.
-            if let Some(link) =
-                links.get_mut(&to.cluster).filter(|link| to.addresses.contains(&link.address))
+            if let Some(link) = links.get_mut(&to.cluster).filter(|link| to.addresses.contains(&link.address))
             {
                 link.used = Instant::now();
                 return Ok(link.sender.clone());
@@ -106,8 +105,8 @@ impl Links {
 
 async fn dial(to: &Target) -> Result<(SendRequest<Body>, SocketAddr), LinkError> {
     let tls = TlsConnector::from(base_net::tls::client(&to.ca_pem, None, &["h2"])?);
-    let name = ServerName::try_from(to.server_name.clone())
-        .map_err(|_| LinkError::Name(to.server_name.clone()))?;
+    let name =
+        ServerName::try_from(to.server_name.clone()).map_err(|_| LinkError::Name(to.server_name.clone()))?;
     let mut failed = None;
     for &address in &to.addresses {
         let attempt = async {

@@ -74,8 +74,7 @@ mod tests {
         let tokens = Tokens::default();
         let cluster = TenantId::generate();
         let ann = Person::new(cluster, "ann@example.com".to_owned(), Role::Admin);
-        let granted =
-            Granted { token: "t".to_owned(), ca_pem: String::new(), expires_at_seconds: 1000 };
+        let granted = Granted { token: "t".to_owned(), ca_pem: String::new(), expires_at_seconds: 1000 };
         tokens.keep(ann.clone(), granted);
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         for (row, person, now, found) in [
