@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use base_ids::{Slug, TenantId};
+use base_ids::{CellId, Slug, TenantId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,20 @@ pub struct Assignment {
     pub provider: String,
     #[serde(default)]
     pub node_pools: Vec<cloud_controllers::Pool>,
+    /// The cells with a replica, this one's among them, in the order of replica numbers. Alone when empty.
+    #[serde(default)]
+    pub replicas: Vec<Replica>,
+    /// Whether a cell that does not have the cluster may make it. Never so after a restart: what was made is
+    /// on disk then, and what was not the manager asks for again.
+    #[serde(skip)]
+    pub founding: bool,
+}
+
+/// One replica, and where cells reach its cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    pub cell: CellId,
+    pub address: std::net::SocketAddr,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +141,8 @@ mod tests {
             generation: 1,
             provider: String::new(),
             node_pools: Vec::new(),
+            replicas: Vec::new(),
+            founding: false,
         }
     }
 

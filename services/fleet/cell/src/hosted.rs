@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base_clock::SharedClock;
-use base_ids::TenantId;
+use base_ids::{CellId, TenantId};
 use base_net::tasks::Tasks;
 use store_mvcc::{Key, Term};
 use store_raft::Group;
@@ -21,7 +21,7 @@ use crate::Shared;
 use crate::assignments::{Assignment, AssignmentError};
 use crate::cloud::Seat;
 use crate::signer::ClusterSigner;
-use crate::tunnels::{Dialer, TunnelMount};
+use crate::tunnels::{Dialer, TunnelMount, announce};
 
 /// Where a cluster's own private keys live: the API has no name for this collection.
 const KEYS: &str = "_keys";
@@ -38,7 +38,19 @@ pub enum HostError {
     Plane(#[from] tenant_apiserver::StartError),
     #[error("the cluster's first objects")]
     Bootstrap(#[from] bootstrap::BootstrapError),
+    #[error(
+        "this cell's store has no data of a cluster that it had; if it was in use, restore the store from a backup"
+    )]
+    NoData,
+    #[error("this cell is none of the cluster's")]
+    NotOurs,
+    #[error("the cluster's founder has not sent its keys within {FOUNDER_PATIENCE:?}; it may be away")]
+    NoFounder,
 }
+
+/// How long a replica waits for the group's first command. Less than the manager waits for an answer.
+const FOUNDER_PATIENCE: Duration = Duration::from_secs(8);
+const FOUNDER_POLL: Duration = Duration::from_millis(5);
 
 /// A cluster that is being served.
 pub(crate) struct Hosted {
@@ -56,23 +68,15 @@ impl Hosted {
     /// Opens the cluster's group, making it with fresh keys and default objects if there is none.
     pub(crate) async fn open(cell: &Shared, assignment: Assignment) -> Result<Arc<Hosted>, HostError> {
         let id = assignment.cluster;
-        let (group, pki) = if cell.host.tenants().contains(&id) {
-            let group = cell.host.open_group(id).await?;
-            let pki = ClusterPki::from_entries(|name| {
-                group.space().get(&Key::new(KEYS, name)).map(|entry| entry.value.body.clone())
-            })?;
-            (group, pki)
+        for replica in &assignment.replicas {
+            cell.peers.introduce(replica.cell, replica.address);
+        }
+        let group = if cell.host.tenants().contains(&id) {
+            cell.host.open_group(id).await?
         } else {
-            let pki = ClusterPki::generate()?;
-            let first = bootstrap::command(&bootstrap::Options {
-                now: cell.clock.now(),
-                keys: pki.to_entries(),
-                client_ca_pem: pki.ca_pem().to_owned(),
-                front_proxy_ca_pem: pki.front_proxy_ca().cert_pem().to_owned(),
-                defaults: tenant_auth::policy::default_objects(),
-            })?;
-            (cell.host.create(id, first).await?, pki)
+            make(cell, &assignment).await?
         };
+        let pki = keys(&group).await?;
         let tasks = cell.tasks.child();
         let tunnels = base_tunnel::Registry::new();
         let late_plane = Arc::new(OnceLock::new());
@@ -83,7 +87,11 @@ impl Hosted {
             group: group.clone(),
             pki,
             clock: cell.clock.clone(),
-            dialer: Some(Arc::new(Dialer(tunnels.clone()))),
+            dialer: Some(Arc::new(Dialer {
+                cluster: id,
+                registry: tunnels.clone(),
+                peers: cell.peers.clone(),
+            })),
             mount: Some(Arc::new(TunnelMount::new(&tunnels, late_plane.clone(), tasks.clone()))),
             dns_names: vec![assignment.server_name.clone()],
             ip_addresses: addresses,
@@ -93,6 +101,7 @@ impl Hosted {
         let _ = late_plane.set(Arc::downgrade(&plane));
         let seat = Seat::new(cell.clouds.clone(), &assignment);
         let assignment = watch::Sender::new(assignment);
+        tasks.spawn(announce(group.clone(), id, tunnels.clone(), cell.peers.clone()));
         let hosted = Arc::new(Hosted { assignment, id, group, plane, tunnels, seat, tasks });
         hosted.tasks.spawn(lead(hosted.clone(), cell.id.to_string(), cell.clock.clone()));
         Ok(hosted)
@@ -115,6 +124,9 @@ impl Hosted {
     }
     pub(crate) fn seat(&self) -> &Seat {
         &self.seat
+    }
+    pub(crate) fn tunnels(&self) -> &base_tunnel::Registry {
+        &self.tunnels
     }
     pub(crate) fn plane(&self) -> &Arc<ControlPlane> {
         &self.plane
@@ -141,6 +153,48 @@ impl Hosted {
             assignment.server_name
         ))
     }
+}
+
+/// Makes this cell's replica of a cluster that is new. The first of its cells makes the keys and the default
+/// objects, and the others get them from there.
+async fn make(cell: &Shared, assignment: &Assignment) -> Result<Group, HostError> {
+    if !assignment.founding {
+        return Err(HostError::NoData);
+    }
+    let id = assignment.cluster;
+    let cells: Vec<CellId> = assignment.replicas.iter().map(|replica| replica.cell).collect();
+    match cells.iter().position(|one| *one == cell.id) {
+        None if !cells.is_empty() => return Err(HostError::NotOurs),
+        None | Some(0) => {}
+        Some(_) => return Ok(cell.host.join(id, &cells).await?),
+    }
+    let pki = ClusterPki::generate()?;
+    let first = bootstrap::command(&bootstrap::Options {
+        now: cell.clock.now(),
+        keys: pki.to_entries(),
+        client_ca_pem: pki.ca_pem().to_owned(),
+        front_proxy_ca_pem: pki.front_proxy_ca().cert_pem().to_owned(),
+        defaults: tenant_auth::policy::default_objects(),
+    })?;
+    Ok(if cells.len() > 1 {
+        cell.host.found(id, &cells, first).await?
+    } else {
+        cell.host.create(id, first).await?
+    })
+}
+
+/// The cluster's keys, once they are here: they are in its first command.
+async fn keys(group: &Group) -> Result<ClusterPki, HostError> {
+    let deadline = tokio::time::Instant::now() + FOUNDER_PATIENCE;
+    while group.space().revision().0 == 0 {
+        if tokio::time::Instant::now() > deadline {
+            return Err(HostError::NoFounder);
+        }
+        tokio::time::sleep(FOUNDER_POLL).await;
+    }
+    Ok(ClusterPki::from_entries(|name| {
+        group.space().get(&Key::new(KEYS, name)).map(|entry| entry.value.body.clone())
+    })?)
 }
 
 /// Runs controllers and scheduler while this replica leads, under the term it leads in.

@@ -1,7 +1,7 @@
 //! A process that hosts many clusters' control planes.
 //!
 //! [`Cell::start`] opens every cluster assigned to it, accepts clients (told apart by TLS server name) and
-//! takes orders from the manager over gRPC. Assignments are on its own disk, so it serves on when the
+//! takes orders from the manager over gRPC. A cluster may have replicas on other cells (`peers`). Assignments are on its own disk, so it serves on when the
 //! manager is away. `hosted` is one cluster's life: group, API server, and on the Raft leader the
 //! controllers and the scheduler.
 //!
@@ -12,6 +12,7 @@ mod assignments;
 mod cloud;
 mod hosted;
 mod join_tokens;
+mod peers;
 mod rpc;
 mod signer;
 mod tunnels;
@@ -33,13 +34,15 @@ use store_raft::{Host, HostConfig};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-pub use assignments::{Assignment, AssignmentError};
+pub use assignments::{Assignment, AssignmentError, Replica};
 pub use cloud::ProviderConfig;
 pub use hosted::HostError;
+pub use peers::certificate_name;
 
 use assignments::Assignments;
 use cloud::Clouds;
 use hosted::Hosted;
+use peers::Peers;
 
 /// Clusters opened at the same time at start: enough to keep both cores and the disk busy.
 const OPENING_AT_ONCE: usize = 8;
@@ -98,6 +101,7 @@ pub struct Cell {
 pub(crate) struct Shared {
     pub(crate) id: CellId,
     pub(crate) host: Arc<Host>,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) clock: SharedClock,
     pub(crate) assignments: Assignments,
     pub(crate) clouds: Arc<Clouds>,
@@ -114,13 +118,17 @@ impl Cell {
     pub async fn start(config: Config, clock: SharedClock, tasks: &Tasks) -> Result<Cell, CellError> {
         let store_dir = config.data_dir.join("store");
         let assignments = Assignments::open(&config.data_dir.join("assignments"))?;
-        let host = Host::open(&store_dir, HostConfig::new(config.id))
+        let peers = Peers::new(&config, tasks);
+        let mut host_config = HostConfig::new(config.id);
+        host_config.transport = Some(peers.clone());
+        let host = Host::open(&store_dir, host_config)
             .await
             .map_err(|source| CellError::Store { path: store_dir, source })?;
         let clouds = Arc::new(Clouds::new(&config)?);
         let shared = Arc::new(Shared {
             id: config.id,
             host,
+            peers,
             clock,
             assignments,
             clouds: clouds.clone(),
@@ -144,9 +152,11 @@ impl Cell {
         };
         let rpc_address = address_of(&rpc, config.rpc_listen)?;
         let api_address = address_of(&api, config.api_listen)?;
+        shared.peers.listening(rpc_address);
+        // First: clusters with replicas elsewhere need one another to open.
+        rpc::serve(rpc, &config, shared.clone(), tasks)?;
         shared.clone().open_all().await;
         tasks.spawn(accept::run(api, shared.clone()));
-        rpc::serve(rpc, &config, shared.clone(), tasks)?;
         tasks.spawn(sweep(shared.clone()));
         tasks.spawn(clouds.describe());
         Ok(Cell { shared, rpc_address, api_address })
@@ -208,6 +218,9 @@ impl Shared {
         let order = self.order(id);
         let _order = order.lock().await;
         if let Some(hosted) = self.cluster(id) {
+            for replica in &assignment.replicas {
+                self.peers.introduce(replica.cell, replica.address);
+            }
             // An order that was overtaken on its way is not obeyed any more.
             if assignment.generation > hosted.assignment().generation {
                 self.assignments.put(&assignment)?;
@@ -230,9 +243,18 @@ impl Shared {
         if let Some(hosted) = hosted {
             hosted.stop(STOP_PATIENCE).await;
         }
-        self.host.delete(id).await?;
+        self.peers.let_go(id);
+        match self.host.delete(id).await {
+            Ok(()) | Err(store_raft::HostError::Unknown(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         self.assignments.remove(id)?;
         Ok(())
+    }
+
+    /// Whether `cell` has a replica of a cluster that is served here.
+    pub(crate) fn is_shared_with(&self, cluster: TenantId, cell: CellId) -> bool {
+        self.cluster(cluster).is_some_and(|hosted| hosted.group().cells().contains(&cell))
     }
 
     fn order(&self, id: TenantId) -> Arc<Mutex<()>> {

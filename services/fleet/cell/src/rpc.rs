@@ -21,8 +21,10 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 use x509_parser::prelude::FromDer;
 
+use crate::assignments::Replica;
 use crate::hosted::Hosted;
 use crate::join_tokens;
+use crate::peers::PeerService;
 use crate::{Assignment, CellError, Config, HostError, Shared};
 
 /// The common name that the fleet's CA gives to managers and to nobody else.
@@ -43,6 +45,10 @@ pub(crate) fn serve(
         .client_ca_root(Certificate::from_pem(&config.ca_pem));
     let server = Server::builder()
         .tls_config(tls)?
+        // One cell sends many clusters' messages through one stream.
+        .initial_stream_window_size(8 << 20)
+        .initial_connection_window_size(16 << 20)
+        .add_service(PeerService::server(shared.clone()))
         .add_service(CellServer::with_interceptor(Orders(shared), managers_only));
     let stop = tasks.stopping();
     tasks.spawn(async move {
@@ -216,9 +222,12 @@ impl Cell for Orders {
 
 fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
     let invalid = |error: &dyn std::fmt::Display| Status::invalid_argument(error.to_string());
-    if given.replicas.len() > 1 {
-        return Err(Status::unimplemented("this cell does not replicate yet"));
-    }
+    let replica = |given: &fleet_rpc::Replica| -> Result<Replica, Status> {
+        Ok(Replica {
+            cell: given.cell_id.parse().map_err(|error: base_ids::ParseIdError| invalid(&error))?,
+            address: given.cell_address.parse().map_err(|error| invalid(&error))?,
+        })
+    };
     Ok(Assignment {
         cluster: cluster_id(&given.cluster_id)?,
         name: given.name.parse().map_err(|error| invalid(&error))?,
@@ -231,6 +240,8 @@ fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
             .map(|address| address.parse().map_err(|error| invalid(&error)))
             .collect::<Result<_, _>>()?,
         generation: given.generation,
+        replicas: given.replicas.iter().map(replica).collect::<Result<_, _>>()?,
+        founding: given.founding,
         provider: given.provider,
         node_pools: given.node_pools.into_iter().map(pool).collect::<Result<_, _>>()?,
     })

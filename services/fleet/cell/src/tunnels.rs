@@ -6,24 +6,54 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
+use base_ids::TenantId;
 use base_net::tasks::Tasks;
 use base_tunnel::{DialHandler, NodeIdentity, Registry, SERVICE_NAME, TunnelService, TunnelStream};
+use store_raft::Group;
 use tenant_apiserver::{ControlPlane, Mount, Request, Response, erase};
 use tenant_client::{NodeDialer, Stream, UserInfo};
 use tower::ServiceExt;
 
+use crate::peers::{Peers, open_relay};
+
 /// What nodes may open: their cluster's own API server, as raw TLS (DESIGN §7, clients without SNI).
 const APISERVER: &str = "apiserver";
 
-pub(crate) struct Dialer(pub(crate) Registry);
+/// Reaches nodes through the tunnel they have, here or at another cell of the cluster.
+pub(crate) struct Dialer {
+    pub(crate) cluster: TenantId,
+    pub(crate) registry: Registry,
+    pub(crate) peers: Arc<Peers>,
+}
 
 #[async_trait]
 impl NodeDialer for Dialer {
     async fn dial(&self, node: &str, address: SocketAddr) -> io::Result<Box<dyn Stream>> {
-        Ok(Box::new(self.0.open(node, address).await?))
+        if !self.registry.is_connected(node)
+            && let Some(cell) = self.peers.holder(self.cluster, node)
+        {
+            return Ok(Box::new(open_relay(&self.peers, cell, self.cluster, node, address).await?));
+        }
+        Ok(Box::new(self.registry.open(node, address).await?))
     }
     fn connected(&self) -> Vec<String> {
-        self.0.connected()
+        let mut nodes = self.registry.connected();
+        nodes.extend(self.peers.nodes_elsewhere(self.cluster));
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+}
+
+/// Tells the cluster's other cells which nodes have their tunnel here, as long as the cluster is served.
+pub(crate) async fn announce(group: Group, cluster: TenantId, registry: Registry, peers: Arc<Peers>) {
+    let mut changes = registry.changes();
+    loop {
+        changes.mark_unchanged();
+        peers.hold(cluster, group.cells(), registry.connected());
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! gRPC between the manager, its cells and its gateways; generated from `proto/fleet/v1/fleet.proto`.
+//! gRPC between the manager, its cells and its gateways, and among cells; generated from `proto/fleet/v1`.
 //!
 //! Not here: anything written by hand.
 

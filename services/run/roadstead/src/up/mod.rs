@@ -158,11 +158,17 @@ fn fleet_ca(layout: &Layout) -> Result<Ca> {
 }
 
 fn identity(ca: &Ca, name: &str, address: Option<SocketAddr>) -> Result<Issued> {
+    identity_of(ca, name, Vec::new(), address)
+}
+
+/// As [`identity`], under further names.
+fn identity_of(ca: &Ca, name: &str, more: Vec<String>, address: Option<SocketAddr>) -> Result<Issued> {
     let ip_addresses = address.map(|address| address.ip()).into_iter().collect();
+    let dns_names = [name.to_owned(), "localhost".to_owned()].into_iter().chain(more).collect();
     Ok(ca.issue(&Profile {
         common_name: name.to_owned(),
         organizations: vec!["roadstead".to_owned()],
-        dns_names: vec![name.to_owned(), "localhost".to_owned()],
+        dns_names,
         ip_addresses,
         server: true,
         client: true,
@@ -203,17 +209,18 @@ async fn start_cell(
     let dir = layout.cell(number);
     private_dir(&dir)?;
     let config_file = dir.join("config.json");
-    // The id outlives restarts: clusters are assigned to it.
     let known: Option<fleet_cell::Config> = match read_text(&config_file)? {
         Some(text) => Some(serde_json::from_str(&text).with_context(|| {
             format!("{} is damaged; restore it, or start on another folder", config_file.display())
         })?),
         None => None,
     };
-    let certificate = identity(ca, "cell", None)?;
+    // The id outlives restarts: clusters are assigned to it. Other cells know this one by its certificate.
+    let id = known.as_ref().map_or_else(CellId::generate, |config| config.id);
+    let certificate = identity_of(ca, "cell", vec![fleet_cell::certificate_name(id)], None)?;
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut config = fleet_cell::Config {
-        id: known.as_ref().map_or_else(CellId::generate, |config| config.id),
+        id,
         data_dir: dir,
         // Where it was the last time, if it can: a gateway that has lost its manager still finds it then.
         rpc_listen: known.as_ref().map_or(any_port, |config| config.rpc_listen),
