@@ -4,6 +4,7 @@
 //! its aim is printed, not hidden; nothing here passes or fails.
 
 mod console;
+mod replicas;
 mod rows;
 mod table;
 
@@ -27,6 +28,9 @@ struct Arguments {
     /// ConfigMaps to create
     #[arg(long, default_value_t = 20_000)]
     writes: usize,
+    /// Cells to kill
+    #[arg(long, default_value_t = 9)]
+    kills: usize,
     /// Pods to list
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
@@ -43,6 +47,10 @@ fn main() -> Result<()> {
     if let Some(sources) = &arguments.sources {
         rows.extend(console::figures(&fleet, sources).context("console")?);
     }
+    drop(fleet);
+    let options = Options { cells: 3, demo: false, ..Options::default() };
+    let fleet = Fleet::start_binary(&arguments.binary, options)?;
+    rows.extend(runtime.block_on(measure_replicas(&fleet, &arguments))?);
     print(&rows);
     Ok(())
 }
@@ -52,5 +60,12 @@ async fn measure(fleet: &Fleet, arguments: &Arguments) -> Result<Vec<Row>> {
     rows.extend(rows::clusters(fleet, arguments.clusters).await.context("clusters")?);
     rows.extend(rows::writes(fleet, arguments.writes).await.context("writes")?);
     rows.extend(rows::list(fleet, arguments.pods).await.context("list")?);
+    Ok(rows)
+}
+
+async fn measure_replicas(fleet: &Fleet, arguments: &Arguments) -> Result<Vec<Row>> {
+    let (clusters, writes) = (arguments.clusters.min(50), arguments.writes.min(5_000));
+    let mut rows = replicas::one_and_three(fleet, clusters, writes).await.context("replicas")?;
+    rows.extend(replicas::kill(fleet, arguments.kills).await.context("killed cells")?);
     Ok(rows)
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::table::Row;
 
 /// Writes in flight, as the aim says.
-const IN_FLIGHT: usize = 64;
+pub(crate) const IN_FLIGHT: usize = 64;
 
 /// Idle clusters are measured after their start-up work has settled.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -167,10 +167,10 @@ fn cell(fleet: &Fleet) -> Result<i32> {
     fleet.children("cell")?.first().copied().context("no cell runs")
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn millis(micros: u64) -> String {
+pub(crate) fn millis(micros: u64) -> String {
     format!("{:.1} ms", micros as f64 / 1000.0)
 }

@@ -2,10 +2,12 @@
 //!
 //! [`run`] accepts, reads the ClientHello, looks its server name up in the routing table and from then on
 //! copies bytes. It holds no key of any cluster and never sees plaintext. The table comes from the
-//! manager and is kept on disk, so that routing outlives the manager.
+//! manager and is kept on disk, so that routing outlives the manager. Which of a cluster's cells answer it
+//! finds out by itself (`backends`).
 //!
 //! Not here: authentication, HTTP, anything about Kubernetes.
 
+mod backends;
 mod hello;
 mod routes;
 
@@ -21,6 +23,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use backends::Backends;
 pub use routes::{RouteError, Routes};
 
 /// Connections open at the same time. Each costs two sockets and two copy buffers of 8 KiB; the bound is
@@ -46,7 +49,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const ROUTE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long one cell may take to accept before the next in line is tried.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Config {
@@ -78,13 +81,15 @@ pub async fn run(config: Config, tasks: &Tasks) -> Result<(), GatewayError> {
         listeners.push(listener);
     }
     tasks.spawn(routes::follow(config, routes.clone()));
+    let backends = Backends::default();
+    tasks.spawn(backends::watch(routes.clone(), backends.clone()));
     let bounds = Bounds {
         slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         silent: Shares::new(MAX_SILENT_PER_ADDRESS),
         named: Shares::new(MAX_PER_NAME),
     };
     for listener in listeners {
-        tasks.spawn(accept_all(listener, routes.clone(), bounds.clone(), tasks.clone()));
+        tasks.spawn(accept_all(listener, routes.clone(), backends.clone(), bounds.clone(), tasks.clone()));
     }
     Ok(())
 }
@@ -97,16 +102,16 @@ struct Bounds {
     named: Shares<String>,
 }
 
-async fn accept_all(listener: TcpListener, routes: Routes, bounds: Bounds, tasks: Tasks) {
+async fn accept_all(listener: TcpListener, routes: Routes, backends: Backends, bounds: Bounds, tasks: Tasks) {
     loop {
         // The slot comes first: a full gateway leaves newcomers in the kernel's backlog.
         let Ok(slot) = bounds.slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let Some(silent) = bounds.silent.take(peer.ip().to_canonical()) else { continue };
-                let (routes, named) = (routes.clone(), bounds.named.clone());
+                let (routes, backends, named) = (routes.clone(), backends.clone(), bounds.named.clone());
                 tasks.spawn(async move {
-                    if let Err(why) = route(stream, silent, &routes, &named).await {
+                    if let Err(why) = route(stream, silent, &routes, &backends, &named).await {
                         tracing::debug!(%peer, %why, "connection not routed");
                     }
                     drop(slot);
@@ -133,6 +138,8 @@ enum NotRouted {
     Crowded(String),
     #[error("no cell of {name} accepts: {cause}")]
     NoCell { name: String, cause: std::io::Error },
+    #[error("the cell of {name} at {address} does not answer any more")]
+    Died { name: String, address: SocketAddr },
     #[error("copying ended: {0}")]
     Copy(#[from] std::io::Error),
 }
@@ -141,6 +148,7 @@ async fn route(
     mut client: TcpStream,
     silent: Share<IpAddr>,
     routes: &Routes,
+    backends: &Backends,
     named: &Shares<String>,
 ) -> Result<(), NotRouted> {
     client.set_nodelay(true)?;
@@ -157,11 +165,19 @@ async fn route(
     // It has spoken, and of a cluster that exists: what it may hold is that cluster's affair from now on.
     drop(silent);
     let Some(_share) = named.take(name.clone()) else { return Err(NotRouted::Crowded(name)) };
-    let mut cell = connect(&name, &addresses).await?;
+    let (address, mut cell) = connect(&name, &addresses, backends).await?;
     cell.set_nodelay(true)?;
     cell.write_all(&hello.bytes).await?;
-    carry(client, cell).await?;
-    Ok(())
+    if addresses.len() == 1 {
+        // Nobody else could serve the client, and the cell may only have been slow.
+        return Ok(carry(client, cell).await?);
+    }
+    let dies = backends.dies(address);
+    tokio::select! {
+        carried = carry(client, cell) => Ok(carried?),
+        // The client dials again, and gets to another replica.
+        () = dies.cancelled() => Err(NotRouted::Died { name, address }),
+    }
 }
 
 /// Copies both ways until the cell is done. A client that will send no more may still listen; a cell that has
@@ -190,14 +206,20 @@ async fn carry(mut client: TcpStream, mut cell: TcpStream) -> std::io::Result<()
     }
 }
 
-async fn connect(name: &str, addresses: &[SocketAddr]) -> Result<TcpStream, NotRouted> {
+async fn connect(
+    name: &str,
+    addresses: &[SocketAddr],
+    backends: &Backends,
+) -> Result<(SocketAddr, TcpStream), NotRouted> {
     let mut last = std::io::Error::other("the route has no addresses");
-    for address in addresses {
+    for address in backends.in_order(addresses) {
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Ok(stream)) => return Ok((address, stream)),
             Ok(Err(error)) => last = error,
             Err(_) => last = std::io::Error::new(std::io::ErrorKind::TimedOut, "connect timed out"),
         }
+        // For those who come next; it is looked at again in a moment.
+        backends.found(address, false);
     }
     Err(NotRouted::NoCell { name: name.to_owned(), cause: last })
 }
@@ -257,7 +279,7 @@ mod tests {
         let bounds =
             Bounds { slots: Arc::new(Semaphore::new(8)), silent: Shares::new(2), named: Shares::new(1) };
         let tasks = Tasks::new();
-        tasks.spawn(accept_all(listener, routes, bounds.clone(), tasks.clone()));
+        tasks.spawn(accept_all(listener, routes, Backends::default(), bounds.clone(), tasks.clone()));
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(TcpStream::connect(address).await.unwrap());

@@ -16,7 +16,7 @@ use crate::Config;
 /// Between attempts to reach the manager. Routing goes on meanwhile.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
-type Table = HashMap<String, Vec<SocketAddr>>;
+pub(crate) type Table = HashMap<String, Vec<SocketAddr>>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
@@ -50,6 +50,10 @@ impl Routes {
         let known = table.wait_for(|table| table.contains_key(name));
         let table = tokio::time::timeout(patience, known).await.ok()?.ok()?;
         table.get(name).cloned()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Table> {
+        self.table.subscribe()
     }
 
     pub fn replace(&self, table: HashMap<String, Vec<SocketAddr>>) {

@@ -121,7 +121,9 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
         return Ok(());
     }
 
-    let cluster = demo_cluster(&client).await?;
+    // Where there are three cells, the demo shows what they are for.
+    let replicas = (options.cells >= 3).then_some(3);
+    let cluster = demo_cluster(&client, replicas).await?;
     let kubeconfig = demo_kubeconfig(layout, &client, &cluster).await?;
     progress("cluster demo serving");
     if let Some(network) = network {
@@ -330,7 +332,7 @@ fn demo() -> Result<Slug> {
 }
 
 /// The cluster `demo` of the organisation `demo`, both made when missing.
-async fn demo_cluster(client: &Client) -> Result<Cluster> {
+async fn demo_cluster(client: &Client, replicas: Option<u8>) -> Result<Cluster> {
     let name = demo()?;
     let conflict =
         |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 409);
@@ -339,7 +341,8 @@ async fn demo_cluster(client: &Client) -> Result<Cluster> {
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
     }
-    match client.create_cluster(&name, &CreateCluster::named(name.clone())).await {
+    let request = CreateCluster { replicas, ..CreateCluster::named(name.clone()) };
+    match client.create_cluster(&name, &request).await {
         Ok(_) => {}
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
