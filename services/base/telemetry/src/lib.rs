@@ -47,8 +47,9 @@ impl Options {
     pub fn from_env(service: &str) -> Options {
         Options {
             service: service.to_owned(),
-            // openraft tells of every group's start and end, which says nothing with thousands of groups.
-            filter: std::env::var("ROADSTEAD_LOG").unwrap_or_else(|_| "info,openraft=warn".to_owned()),
+            // openraft tells of every group's start and end, which says nothing with thousands of groups, and of every
+            // message to a cell that is away; that it is away is said once, by the cell that noticed.
+            filter: std::env::var("ROADSTEAD_LOG").unwrap_or_else(|_| "info,openraft=error".to_owned()),
             json: std::env::var("ROADSTEAD_LOG_FORMAT").is_ok_and(|format| format == "json"),
             otlp_endpoint: std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok().filter(|url| !url.is_empty()),
         }
