@@ -268,7 +268,7 @@ pub(crate) async fn stray(shared: &Shared, token: &ClientToken) -> Outcome {
 /// One step towards nothing; true when the books are closed.
 async fn remove(shared: &Shared, entry: &Entry) -> Result<bool, String> {
     let cloud = shared.cloud(&entry.provider)?;
-    let leaving = entry.leaving(shared.now());
+    let mut leaving = entry.leaving(shared.now());
     if !entry.is_deleting() {
         shared.put(leaving.clone()).await.map_err(|error| error.to_string())?;
     }
@@ -279,6 +279,11 @@ async fn remove(shared: &Shared, entry: &Entry) -> Result<bool, String> {
     };
     let (mut at, mut found) = find().await?;
     if let Some(balancer) = &found {
+        if leaving.id().is_none() {
+            // It was made after all: from here on its absence proves that it is gone.
+            leaving = leaving.leaving_as(&balancer.id);
+            shared.put(leaving.clone()).await.map_err(|error| error.to_string())?;
+        }
         if balancer.state != BalancerState::Deleting {
             cloud.delete_balancer(shared.cluster, &balancer.id).await.map_err(|error| error.to_string())?;
         }

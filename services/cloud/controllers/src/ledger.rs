@@ -85,6 +85,15 @@ impl Entry {
         };
         Entry { phase, ..self.clone() }
     }
+    /// The same on its way out, now that it is known what it is.
+    pub fn leaving_as(&self, id: &str) -> Entry {
+        let since = match self.phase {
+            Phase::Deleting { since, .. } => since,
+            Phase::Made { at, .. } => at,
+            Phase::Intended => self.created_at,
+        };
+        Entry { phase: Phase::Deleting { id: Some(id.to_owned()), since }, ..self.clone() }
+    }
     /// The same with what the provider answered.
     pub fn made(&self, id: &str, now: Timestamp) -> Entry {
         Entry { phase: Phase::Made { id: id.to_owned(), at: now }, ..self.clone() }

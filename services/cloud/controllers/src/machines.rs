@@ -11,8 +11,8 @@ use serde_json::json;
 use tenant_client::{CreateOptions, DeleteOptions, ListOptions, Patch, SharedApi};
 
 use crate::ledger::{Entry, LedgerError, Phase, What};
-use crate::model::Pool;
-use crate::pools::{self, Action, Next, TAG_CLUSTER, TAG_POOL};
+use crate::model::{NodeView, Pool};
+use crate::pools::{self, Action, Farewell, Next, TAG_CLUSTER, TAG_POOL};
 use crate::runner::{Key, NODES, Outcome, Shared};
 
 const PODS: Gvr = Gvr::core("pods");
@@ -117,7 +117,7 @@ fn hold(shared: &Shared, pool: NodePoolId, why: String, refused: bool) {
 pub(crate) async fn machine(shared: &Shared, token: &ClientToken) -> Outcome {
     let next = shared.seen(|seen, state| {
         let entry = state.entries.get(token)?.clone();
-        let next = pools::next(seen, &entry, state.drained.contains(token));
+        let next = pools::next(seen, &entry, state.farewells.get(token).copied().unwrap_or_default());
         Some((entry, next))
     });
     let Some((entry, next)) = next else { return Outcome::fine() };
@@ -136,26 +136,42 @@ pub(crate) async fn machine(shared: &Shared, token: &ClientToken) -> Outcome {
             let mut change = change;
             // Another machine's Node of the same name must not be marked as this one.
             change["metadata"]["uid"] = json!(uid);
-            api.patch(&NODES, None, None, name, Patch::Merge(change)).await.map(|_| Outcome::fine())
+            api.patch(&NODES, None, None, name, Patch::Merge(change)).await.map(|node| {
+                wrote(shared, &node);
+                itself()
+            })
         }
         Next::Cordon => {
             let change = Patch::Merge(json!({"spec": {"unschedulable": true}}));
-            api.patch(&NODES, None, None, name, change).await.map(|_| itself())
+            api.patch(&NODES, None, None, name, change).await.map(|node| {
+                wrote(shared, &node);
+                itself()
+            })
         }
         Next::Drain => drain(api, name).await.map(|left| {
             if left > 0 {
                 return Outcome::again(DRAIN_ROUND);
             }
-            shared.state.lock().drained.insert(token.clone());
+            shared.state.lock().farewells.insert(token.clone(), Farewell::Drained);
             itself()
         }),
         Next::DeleteNode => delete_node(api, name).await.map(|()| {
             // The watch will say so as well; the next step need not wait for it.
-            shared.state.lock().nodes.remove(name);
+            let mut state = shared.state.lock();
+            state.nodes.remove(name);
+            state.farewells.insert(token.clone(), Farewell::NodeDeleted);
             itself()
         }),
         Next::Delete { id } => match shared.cloud(&entry.provider) {
             Err(why) => return Outcome::failed(why),
+            Ok(cloud) if entry.id().is_none() => {
+                // It was made after all: from here on its absence proves that it is gone.
+                drop(cloud);
+                return match shared.put(entry.leaving_as(&id)).await {
+                    Ok(()) => itself(),
+                    Err(error) => error.into(),
+                };
+            }
             Ok(cloud) => match cloud.delete_machine(shared.cluster, &id).await {
                 Ok(()) => Ok(look()),
                 Err(error) => return Outcome::failed(error),
@@ -172,6 +188,12 @@ pub(crate) async fn machine(shared: &Shared, token: &ClientToken) -> Outcome {
         Err(status) if status.is_not_found() => Outcome::again(DRAIN_ROUND),
         Err(status) => Outcome::failed(status.message),
     }
+}
+
+/// What was just written is seen at once: the next step need not wait for the watch, nor repeat this one.
+fn wrote(shared: &Shared, node: &Object) {
+    let view = NodeView::of(node);
+    shared.state.lock().nodes.insert(view.name.clone(), view);
 }
 
 /// The machine is a Ready node: whatever was wrong with its pool is over, once nothing else of it is.
@@ -219,7 +241,10 @@ async fn create(shared: &Shared, entry: &Entry) -> Outcome {
                 return error.into();
             }
             let mut state = shared.state.lock();
-            state.problems.remove(&pool.id);
+            // What made the pool wait stays said until the wait is over: it may happen again.
+            if !state.held.contains_key(&pool.id) {
+                state.problems.remove(&pool.id);
+            }
             if let Some(listing) = state.listings.get_mut(&entry.provider) {
                 listing.machines.retain(|one| one.client_token != machine.client_token);
                 listing.machines.push(machine);

@@ -219,7 +219,18 @@ pub(crate) enum Next {
     Close,
 }
 
-pub(crate) fn next(seen: &Seen<'_>, entry: &Entry, drained: bool) -> Next {
+/// How far a machine that goes has come under this leadership.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Farewell {
+    #[default]
+    Begun,
+    /// No pod is left that would have to leave.
+    Drained,
+    /// Its Node was deleted. A kubelet that runs on may make it again, which must not hold the end up.
+    NodeDeleted,
+}
+
+pub(crate) fn next(seen: &Seen<'_>, entry: &Entry, farewell: Farewell) -> Next {
     let node = seen.nodes.get(entry.name());
     match &entry.phase {
         Phase::Intended => Next::Create,
@@ -245,12 +256,12 @@ pub(crate) fn next(seen: &Seen<'_>, entry: &Entry, drained: bool) -> Next {
             let in_a_hurry = seen.draining || machine.is_none_or(|one| one.state == MachineState::Failed);
             if let Some(node) = node
                 && !in_a_hurry
-                && !drained
+                && farewell < Farewell::Drained
                 && seen.now < *since + DRAIN_PATIENCE
             {
                 return if node.unschedulable { Next::Drain } else { Next::Cordon };
             }
-            if node.is_some() {
+            if node.is_some() && farewell < Farewell::NodeDeleted {
                 return Next::DeleteNode;
             }
             match (id, machine) {

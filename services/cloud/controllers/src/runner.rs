@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::{Entry, Ledger, LedgerError, What};
 use crate::model::{BalancerStatus, Joining, NodeView, Pool, PoolStatus, Providers, Status, Wanted};
-use crate::pools::{self, Listing, Seen};
+use crate::pools::{self, Farewell, Listing, Seen};
 use crate::services::{Need, ServiceView};
 
 pub(crate) const SERVICES: Gvr = Gvr::core("services");
@@ -137,8 +137,7 @@ pub(crate) struct State {
     pub held: BTreeMap<NodePoolId, (Duration, u32)>,
     /// Join parameters of machines that are being asked for, so that attempts share a token.
     pub joins: BTreeMap<ClientToken, (Join, Duration)>,
-    /// Nodes without pods that would have to leave.
-    pub drained: BTreeSet<ClientToken>,
+    pub farewells: BTreeMap<ClientToken, Farewell>,
     /// What the provider was last told, by `namespace/name`.
     pub applied: BTreeMap<String, BalancerSpec>,
     pub balancers: BTreeMap<ClientToken, Balancer>,
@@ -212,7 +211,7 @@ impl State {
     fn forget(&mut self, token: &ClientToken) {
         self.entries.remove(token);
         self.joins.remove(token);
-        self.drained.remove(token);
+        self.farewells.remove(token);
         self.balancers.remove(token);
     }
     fn is_interesting(&self, wanted: &Wanted) -> bool {
@@ -259,6 +258,8 @@ pub async fn run(config: Config, stop: CancellationToken) {
     }
     this.look_at_everything();
     loop {
+        // A cluster whose jobs never have to wait must not take the thread from the others.
+        tokio::task::consume_budget().await;
         if this.nodes.is_none() && shared.state.lock().is_interesting(&wanted.borrow()) {
             this.nodes = Some(follow(shared.api.clone(), NODES));
         }
@@ -274,10 +275,11 @@ pub async fn run(config: Config, stop: CancellationToken) {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            Some((key, outcome)) = this.jobs.next(), if !this.jobs.is_empty() => this.finish(key, outcome),
-            () = this.recorder.next(), if !this.recorder.is_idle() => {}
+            // What is seen goes first: a job that is made from an old view may have to be done again.
             Some(signal) = next_of(&mut this.services) => this.saw_services(signal),
             Some(signal) = next_of(&mut this.nodes) => this.saw_nodes(signal),
+            () = this.recorder.next(), if !this.recorder.is_idle() => {}
+            Some((key, outcome)) = this.jobs.next(), if !this.jobs.is_empty() => this.finish(key, outcome),
             Ok(()) = wanted.changed() => this.look_at_everything(),
             Ok(()) = drain.changed() => {
                 read_ledger(&shared).await;
@@ -623,7 +625,7 @@ async fn look(shared: &Shared, name: &str) -> Outcome {
 /// Something about it is still to happen.
 fn is_restless(seen: &Seen<'_>, entry: &Entry) -> bool {
     match &entry.what {
-        What::Machine { .. } => pools::next(seen, entry, false) != pools::Next::Rest,
+        What::Machine { .. } => pools::next(seen, entry, Farewell::Begun) != pools::Next::Rest,
         What::Balancer { .. } => entry.is_deleting(),
     }
 }

@@ -195,10 +195,17 @@ impl FakeApi {
                     }
                 }
             }
-            Some("status" | "approval") => match asked.status() {
-                Some(status) => after.set("status", status.clone()),
-                None => after.clear_status(),
-            },
+            Some("status" | "approval") => {
+                match asked.status() {
+                    Some(status) => after.set("status", status.clone()),
+                    None => after.clear_status(),
+                }
+                // As the server has it: the status, and metadata. Service controllers set finalizers so.
+                match asked.get("metadata.finalizers") {
+                    Some(finalizers) => after.set("metadata.finalizers", finalizers.clone()),
+                    None => drop(after.remove("metadata.finalizers")),
+                }
+            }
             Some("finalize") => {
                 after.set("spec.finalizers", asked.get("spec.finalizers").cloned().unwrap_or(json!([])));
             }
