@@ -7,6 +7,7 @@
 //! Not here: reaching a cluster itself; that is what its kubeconfig is for.
 
 pub mod events;
+mod identity;
 mod lifecycle;
 mod wait;
 

@@ -2,6 +2,7 @@
 
 mod cli;
 mod client;
+mod prompt;
 mod service;
 mod up;
 
@@ -27,8 +28,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The whole chain on one line: what failed, and why, down to the bottom.
-            eprintln!("roadstead: {error:#}");
-            ExitCode::FAILURE
+            let advice = client::exit::advice(&error).map(|text| format!("; {text}")).unwrap_or_default();
+            eprintln!("roadstead: {error:#}{advice}");
+            ExitCode::from(client::exit::code(&error))
         }
     }
 }
@@ -40,6 +42,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Gateway { config } => service::gateway(&config).await,
         Command::CloudLocal { config } => service::cloud_local(&config).await,
         Command::Node(command) => service::node(command).await,
+        Command::Login(asked) => client::login::login(asked).await,
+        Command::Logout => client::login::logout().await,
+        Command::Whoami { connection, shown } => client::login::whoami(&connection, &shown).await,
+        Command::NodePool(asked) => client::node_pool(&asked.connection, asked.verb).await,
+        Command::Operation(asked) => client::operation(&asked.connection, asked.verb).await,
+        Command::Member(asked) => client::member(&asked.connection, asked.verb).await,
         Command::Cluster(asked) => client::cluster(&asked.connection, asked.verb).await,
         Command::Org(asked) => client::org(&asked.connection, asked.verb).await,
         Command::Token(asked) => client::token(&asked.connection, asked.verb).await,

@@ -1,30 +1,45 @@
 //! What can be said on the command line.
+//!
+//! Here: running things. What people say to a fleet is in [`verbs`].
+
+mod verbs;
+
+pub use verbs::{
+    Cluster, LabelChange, Login, Member, NodePool, OfOrg, Operation, Org, Output, Shown, Token, Wait,
+};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base_ids::Slug;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use fleet_manager::Place;
-use fleet_model::Role;
 
 #[derive(Debug, Parser)]
 #[command(
     name = "roadstead",
     version,
     about = "Hosted Kubernetes: many clusters on few machines",
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = crate::client::exit::HELP
 )]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// How client verbs reach the manager. Without any of these: the fleet that `roadstead up` runs in --data.
+/// How client verbs reach the manager. Without any of these: where you signed in with `roadstead login`, else
+/// the fleet that `roadstead up` runs in `.roadstead` here.
 #[derive(Debug, Args)]
 pub struct Connection {
     /// The manager's address, https://HOST:PORT
-    #[arg(long, global = true, env = "ROADSTEAD_SERVER", value_name = "URL", help_heading = "Connection")]
+    #[arg(
+        long,
+        global = true,
+        env = "ROADSTEAD_SERVER",
+        value_parser = verbs::parse_server,
+        value_name = "URL",
+        help_heading = "Connection"
+    )]
     pub server: Option<String>,
     /// File with an API token
     #[arg(
@@ -43,11 +58,10 @@ pub struct Connection {
         long,
         global = true,
         env = "ROADSTEAD_DATA",
-        default_value = ".roadstead",
         value_name = "DIR",
         help_heading = "Connection"
     )]
-    pub data: PathBuf,
+    pub data: Option<PathBuf>,
 }
 
 /// A family of client verbs; the connection's options go before or after the verb.
@@ -84,10 +98,28 @@ pub enum Command {
     /// Join a machine to a cluster, or run it
     #[command(subcommand)]
     Node(Node),
-    /// Create, list and delete clusters
+    /// Sign in to a fleet
+    Login(Login),
+    /// End the sign-in
+    Logout,
+    /// Say who you are and what you may
+    Whoami {
+        #[command(flatten)]
+        connection: Connection,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Create, list, change and delete clusters
     Cluster(Client<Cluster>),
+    /// Create, list, resize and delete pools of machines
+    #[command(name = "nodepool")]
+    NodePool(Client<NodePool>),
+    /// List, wait for and cancel operations
+    Operation(Client<Operation>),
     /// Create, list and delete organisations
     Org(Client<Org>),
+    /// Add, list and remove members of an organisation
+    Member(Client<Member>),
     /// Create, list and delete API tokens
     Token(Client<Token>),
     /// Print a completion script for your shell
@@ -157,117 +189,6 @@ pub struct Join {
     pub data: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Output {
-    Table,
-    Json,
-    Yaml,
-}
-
-#[derive(Debug, Args)]
-pub struct Shown {
-    /// How to print
-    #[arg(short, long, value_enum, default_value = "table")]
-    pub output: Output,
-}
-
-#[derive(Debug, Args)]
-pub struct OfOrg {
-    /// The organisation
-    #[arg(long, env = "ROADSTEAD_ORG", default_value = "demo")]
-    pub org: Slug,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Cluster {
-    /// Create a cluster; it serves requests when this returns
-    Create {
-        name: Slug,
-        #[command(flatten)]
-        of: OfOrg,
-        #[command(flatten)]
-        shown: Shown,
-    },
-    /// List an organisation's clusters
-    List {
-        #[command(flatten)]
-        of: OfOrg,
-        #[command(flatten)]
-        shown: Shown,
-    },
-    /// Show one cluster
-    Get {
-        name: Slug,
-        #[command(flatten)]
-        of: OfOrg,
-        #[command(flatten)]
-        shown: Shown,
-    },
-    /// Print a kubeconfig with administrator's rights
-    Kubeconfig {
-        name: Slug,
-        #[command(flatten)]
-        of: OfOrg,
-    },
-    /// Print the command that joins a machine
-    JoinCommand {
-        name: Slug,
-        #[command(flatten)]
-        of: OfOrg,
-    },
-    /// Delete a cluster and all its data
-    Delete {
-        name: Slug,
-        #[command(flatten)]
-        of: OfOrg,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Org {
-    /// Create an organisation
-    Create {
-        name: Slug,
-        #[command(flatten)]
-        shown: Shown,
-    },
-    /// List organisations
-    List {
-        #[command(flatten)]
-        shown: Shown,
-    },
-    /// Delete an organisation that has no clusters
-    Delete { name: Slug },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum Token {
-    /// Create an API token; its secret is printed once
-    Create {
-        /// What it is for
-        description: String,
-        #[arg(long, value_parser = parse_role)]
-        role: Role,
-        /// The organisation; none for the provider's own tokens
-        #[arg(long)]
-        org: Option<Slug>,
-        /// Seconds until it expires; never by default
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-        expires_in_seconds: Option<u32>,
-    },
-    /// List API tokens
-    List {
-        #[command(flatten)]
-        shown: Shown,
-    },
-    /// Delete an API token
-    Delete { id: String },
-}
-
-fn parse_role(text: &str) -> Result<Role, String> {
-    Role::parse(text).ok_or_else(|| "one of provider, admin, viewer".to_owned())
-}
-
 pub fn print_completion(shell: clap_complete::Shell) {
     clap_complete::generate(shell, &mut Cli::command(), "roadstead", &mut std::io::stdout());
 }
@@ -292,10 +213,39 @@ mod tests {
             "roadstead cluster delete acme",
             "roadstead org list -o json",
             "roadstead token create ci --role admin --org demo",
+            "roadstead login https://127.0.0.1:8443 --email ann@example.com",
+            "roadstead login https://127.0.0.1:8443 --token-file x --ca-file y",
+            "roadstead whoami -o json",
+            "roadstead cluster create acme --replicas 3 --label team=a --wait=false",
+            "roadstead cluster create acme --wait --timeout 90s",
+            "roadstead cluster update acme --name other --label team=a --remove-label old",
+            "roadstead nodepool create workers --cluster demo --size 2 --taint gpu=1:NoSchedule",
+            "roadstead nodepool resize workers --cluster demo --size 0",
+            "roadstead nodepool delete workers --cluster demo --wait=false",
+            "roadstead operation list --state running",
+            "roadstead member create ann@example.com --role developer --org demo",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
-        for line in ["roadstead up --cells 0", "roadstead cluster create ../x", "roadstead up --nodes -1"] {
+        for line in [
+            "roadstead up --cells 0",
+            "roadstead cluster create ../x",
+            "roadstead up --nodes -1",
+            "roadstead cluster create acme --replicas 2",
+            "roadstead cluster get ..",
+            "roadstead nodepool create workers --cluster demo --size -1",
+            "roadstead nodepool create workers --cluster demo --size=-1",
+            "roadstead nodepool create workers --cluster demo --size 1001",
+            "roadstead nodepool create workers --size 1",
+            "roadstead nodepool create w --cluster demo --size 1 --label =x",
+            "roadstead nodepool create w --cluster demo --size 1 --taint gpu",
+            "roadstead login http://127.0.0.1:8443",
+            "roadstead login https://127.0.0.1:8443 --email nobody",
+            "roadstead login https://127.0.0.1:8443 --email ann@example.com --token-file x",
+            "roadstead member create ann --role developer",
+            "roadstead member create ann@example.com --role emperor",
+            "roadstead operation get 7",
+        ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

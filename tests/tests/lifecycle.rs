@@ -1,0 +1,315 @@
+//! The life of clusters over REST: the live stream, the proxy, keyed requests, and sudden deaths.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use base_ids::Slug;
+use dev_testkit::{Fleet, Options};
+use fleet_client::{Client, ClientError};
+use fleet_model::{
+    ClusterState, CreateCluster, CreateToken, Event, OperationState, Role,
+};
+use futures::StreamExt;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn slug(text: &str) -> Slug {
+    text.parse().unwrap()
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+#[test]
+fn pages_stay_live_and_reach_into_clusters() -> Result<()> {
+    let fleet = Fleet::start(Options::default())?;
+    let outcome = runtime()?.block_on(async {
+        the_stream_tells_everything(&fleet).await?;
+        the_proxy_speaks_for_people(&fleet).await?;
+        a_key_makes_one_of_everything(&fleet).await
+    });
+    fleet.explain(outcome)
+}
+
+async fn the_stream_tells_everything(fleet: &Fleet) -> Result<()> {
+    let (client, demo) = (fleet.client()?, slug("demo"));
+    let mut events = Box::pin(client.events(&demo).await?);
+    let mut before = Vec::new();
+    loop {
+        match next(&mut events).await? {
+            Event::Synced => break,
+            event => before.push(event),
+        }
+    }
+    let demo_is_there =
+        |event: &Event| matches!(event, Event::Cluster(cluster) if cluster.name.as_str() == "demo");
+    ensure!(before.iter().any(demo_is_there), "{before:?}");
+
+    let made = client.create_cluster(&demo, &CreateCluster::named(slug("live"))).await?;
+    let operation = client.delete_cluster(&demo, made.id).await?;
+    let (mut created, mut ready, mut finished, mut gone) = (false, false, false, false);
+    while !(created && ready && finished && gone) {
+        match next(&mut events).await? {
+            Event::Cluster(cluster) if cluster.id == made.id => {
+                created = true;
+                ready |= cluster.state != ClusterState::Creating;
+            }
+            Event::Operation(seen) if seen.id == operation.id => {
+                finished |= seen.state == OperationState::Succeeded;
+            }
+            Event::Deleted(what) => gone |= what.kind == "cluster" && what.id == made.id.to_string(),
+            _ => {}
+        }
+    }
+    let nobody = Client::new(client.server(), &ca(fleet)?, "rs_0_0")?;
+    ensure!(nobody.events(&demo).await.err().and_then(|error| error.status()) == Some(401));
+    ensure!(client.events(&slug("nosuch")).await.err().and_then(|error| error.status()) == Some(404));
+    Ok(())
+}
+
+async fn next(
+    events: &mut (impl futures::Stream<Item = Result<Event, fleet_client::events::EventsError>> + Unpin),
+) -> Result<Event> {
+    let event = tokio::time::timeout(PATIENCE, events.next()).await.context("the stream is silent")?;
+    Ok(event.context("the stream ended")??)
+}
+
+fn ca(fleet: &Fleet) -> Result<String> {
+    Ok(std::fs::read_to_string(fleet.data().join("fleet-ca.pem"))?)
+}
+
+/// Plain requests to the manager.
+struct Plain {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Plain {
+    fn new(fleet: &Fleet) -> Result<Plain> {
+        let http = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(ca(fleet)?.as_bytes())?])
+            .build()?;
+        Ok(Plain { http, base: format!("https://{}/api/v1/organizations/demo", fleet.manager) })
+    }
+    fn request(&self, method: Method, path: &str, token: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token.trim())
+    }
+}
+
+async fn the_proxy_speaks_for_people(fleet: &Fleet) -> Result<()> {
+    let (client, plain) = (fleet.client()?, Plain::new(fleet)?);
+    let admin = std::fs::read_to_string(fleet.data().join("admin.token"))?;
+    let request = |role| CreateToken {
+        description: "proxy".to_owned(),
+        role,
+        organization: Some(slug("demo")),
+        cluster: None,
+        expires_in_seconds: None,
+    };
+    let viewer = client.create_token(&request(Role::Viewer)).await?.secret;
+    let maps = "/clusters/demo/proxy/api/v1/namespaces/default/configmaps";
+
+    // Who they are in the cluster, and that nothing by which they were let in goes on.
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/clusters/demo/proxy/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = plain
+        .request(Method::POST, path, &admin)
+        .header("impersonate-user", "system:admin")
+        .header("x-remote-user", "system:admin")
+        .header("cookie", "a=b")
+        .json(&review)
+        .send()
+        .await?;
+    ensure!(answer.status() == StatusCode::CREATED, "{}", answer.text().await?);
+    let me: Value = answer.json().await?;
+    let name = me["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
+    ensure!(name.starts_with("token:"), "{me}");
+    ensure!(me["status"]["userInfo"]["groups"].to_string().contains("system:masters"), "{me}");
+
+    // A watch comes as it happens.
+    let list: Value = plain.request(Method::GET, maps, &admin).send().await?.json().await?;
+    let revision = list["metadata"]["resourceVersion"].as_str().context("no revision")?.to_owned();
+    let mut watch = plain
+        .request(Method::GET, &format!("{maps}?watch=true&resourceVersion={revision}"), &viewer)
+        .send()
+        .await?;
+    ensure!(watch.status() == StatusCode::OK);
+    for (header, wanted) in
+        [("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff")]
+    {
+        let value = watch.headers().get(header).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        ensure!(value.contains(wanted), "{header}: {value:?}");
+    }
+    for number in 0..3 {
+        let map = json!({"metadata": {"name": format!("watched-{number}")}});
+        let made = plain.request(Method::POST, maps, &admin).json(&map).send().await?;
+        ensure!(made.status() == StatusCode::CREATED, "{}", made.text().await?);
+        let chunk = tokio::time::timeout(PATIENCE, watch.chunk()).await.context("the watch is silent")??;
+        let text = String::from_utf8(chunk.context("the watch ended")?.to_vec())?;
+        ensure!(text.contains(&format!("watched-{number}")), "{text}");
+    }
+    drop(watch);
+
+    // A viewer reads, and hears Kubernetes' own refusal.
+    let map = json!({"metadata": {"name": "not-by-a-viewer"}});
+    let refused = plain.request(Method::POST, maps, &viewer).json(&map).send().await?;
+    ensure!(refused.status() == StatusCode::FORBIDDEN);
+    let status: Value = refused.json().await?;
+    ensure!(status["kind"] == "Status" && status["reason"] == "Forbidden", "{status}");
+    let secrets = "/clusters/demo/proxy/api/v1/namespaces/kube-system/secrets";
+    ensure!(plain.request(Method::GET, secrets, &viewer).send().await?.status() == StatusCode::FORBIDDEN);
+
+    // More than a request body of the manager's own may have, there and back.
+    let big = json!({"metadata": {"name": "big"}, "data": {"text": "x".repeat(300_000)}});
+    let made = plain.request(Method::POST, maps, &admin).json(&big).send().await?;
+    ensure!(made.status() == StatusCode::CREATED, "{}", made.status());
+    let back = plain.request(Method::GET, &format!("{maps}/big"), &admin).send().await?.text().await?;
+    ensure!(back.len() > 300_000);
+
+    for (path, token, wanted) in [
+        ("/clusters/nosuch/proxy/api", admin.as_str(), 404),
+        ("/clusters/demo/proxy/api", "rs_0_0", 401),
+        ("/clusters/demo/proxy/nosuch", &admin, 404),
+    ] {
+        let code = plain.request(Method::GET, path, token).send().await?.status().as_u16();
+        ensure!(code == wanted, "{path}: {code}");
+    }
+    Ok(())
+}
+
+async fn a_key_makes_one_of_everything(fleet: &Fleet) -> Result<()> {
+    let (client, demo) = (fleet.client()?, slug("demo"));
+    let request = CreateCluster::named(slug("keyed"));
+    let keyed = client.with_key("the-one-key")?;
+    let (first, second) =
+        tokio::join!(keyed.create_cluster(&demo, &request), keyed.create_cluster(&demo, &request));
+    let first = first?;
+    // The second may have been told to ask again while the first one ran.
+    let second = match second {
+        Err(ClientError::Problem(problem)) if problem.status == 409 => {
+            keyed.create_cluster(&demo, &request).await?
+        }
+        other => other?,
+    };
+    ensure!(first.id == second.id, "{first:?} {second:?}");
+    let other = keyed.create_cluster(&demo, &CreateCluster::named(slug("other"))).await;
+    ensure!(other.as_ref().err().and_then(ClientError::status) == Some(422), "{other:?}");
+    let without = client.create_cluster(&demo, &request).await;
+    ensure!(without.as_ref().err().and_then(ClientError::status) == Some(409), "{without:?}");
+    let operation = client.delete_cluster(&demo, first.id).await?;
+    client.finished(&demo, operation.id, PATIENCE, |_| {}).await?;
+    Ok(())
+}
+
+/// Whatever is killed and whenever, what was accepted comes to be, once, and what was deleted goes entirely.
+#[test]
+fn nothing_half_made_survives_a_sudden_death() -> Result<()> {
+    let mut fleet = Fleet::start(Options { demo: false, ..Options::default() })?;
+    let runtime = runtime()?;
+    let acme = slug("acme");
+    runtime.block_on(async { fleet.client()?.create_organization(&acme).await.context("acme") })?;
+    for (round, delay_ms) in [3, 12, 40, 120].into_iter().enumerate() {
+        let outcome = one_death(&mut fleet, &runtime, &acme, round, Duration::from_millis(delay_ms));
+        fleet.explain(outcome)?;
+    }
+    Ok(())
+}
+
+fn one_death(
+    fleet: &mut Fleet,
+    runtime: &tokio::runtime::Runtime,
+    acme: &Slug,
+    round: usize,
+    delay: Duration,
+) -> Result<()> {
+    let name = slug(&format!("round-{round}"));
+    let client = fleet.client()?.with_key(&format!("create {name}"))?;
+    let create = {
+        let (client, acme, name) = (client.clone(), acme.clone(), name.clone());
+        runtime.spawn(async move { client.create_cluster(&acme, &CreateCluster::named(name)).await })
+    };
+    std::thread::sleep(delay);
+    fleet.kill()?;
+    let _ = runtime.block_on(create)?;
+    fleet.start_again()?;
+
+    // The program that lost its answer asks again with the same key, and there is one.
+    let cluster = runtime.block_on(async {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match client.create_cluster(acme, &CreateCluster::named(name.clone())).await {
+                Ok(cluster) => return anyhow::Ok(cluster),
+                Err(error) if Instant::now() < deadline => {
+                    let passing = matches!(error.status(), Some(409 | 503) | None);
+                    ensure!(passing, "round {round}: {error}");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(error) => bail!("round {round}: {error}"),
+            }
+        }
+    })?;
+    runtime.block_on(async {
+        until(|| async {
+            let clusters = client.clusters(acme).await?;
+            Ok(clusters.len() == 1
+                && clusters[0].id == cluster.id
+                && clusters[0].state == ClusterState::Ready
+                && clusters[0].operation.is_none())
+        })
+        .await
+        .with_context(|| format!("round {round}: created"))
+    })?;
+
+    // And the same for its end.
+    let delete = {
+        let (client, acme) = (fleet.client()?, acme.clone());
+        runtime.spawn(async move { client.delete_cluster(&acme, cluster.id).await })
+    };
+    std::thread::sleep(delay);
+    fleet.kill()?;
+    let accepted = runtime.block_on(delete)?;
+    fleet.start_again()?;
+    runtime.block_on(async {
+        let client = fleet.client()?;
+        if accepted.is_err() {
+            match client.delete_cluster(acme, cluster.id).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => bail!("round {round}: {error}"),
+            }
+        }
+        until(|| async { Ok(client.clusters(acme).await?.is_empty()) })
+            .await
+            .with_context(|| format!("round {round}: deleted"))?;
+        let receipt = client.receipt(acme, cluster.id).await?;
+        ensure!(receipt.name == name, "{receipt:?}");
+        ensure!(client.operations(acme, Some(OperationState::Running)).await?.is_empty());
+        until(|| async { Ok(client.cells().await?.iter().all(|cell| cell.clusters == 0)) }).await?;
+        anyhow::Ok(())
+    })?;
+    // The cell has nothing of it either.
+    let assignments = fleet.data().join("cells/cell-1/assignments");
+    let left: Vec<_> = std::fs::read_dir(&assignments)?.filter_map(Result::ok).collect();
+    ensure!(left.is_empty(), "round {round}: {left:?}");
+    Ok(())
+}
+
+async fn until<F>(mut holds: impl FnMut() -> F) -> Result<()>
+where
+    F: Future<Output = Result<bool>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let outcome = holds().await;
+        if matches!(outcome, Ok(true)) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return outcome.and_then(|_| bail!("it did not come to be within {PATIENCE:?}"));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
