@@ -69,7 +69,13 @@ impl<'a> Person<'a> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        for name in ["ROADSTEAD_DATA", "ROADSTEAD_SERVER", "ROADSTEAD_TOKEN_FILE", "ROADSTEAD_CA_FILE", "ROADSTEAD_ORG"] {
+        for name in [
+            "ROADSTEAD_DATA",
+            "ROADSTEAD_SERVER",
+            "ROADSTEAD_TOKEN_FILE",
+            "ROADSTEAD_CA_FILE",
+            "ROADSTEAD_ORG",
+        ] {
             command.env_remove(name);
         }
         let mut child = command.spawn()?;
@@ -134,7 +140,8 @@ fn signing_in(fleet: &Fleet) -> Result<()> {
     operator.run("org create acme")?.ok()?;
     operator.run("org create acme")?.fails(5, "acme")?;
     ensure!(operator.run("org list")?.ok()?.contains("acme"));
-    let invited = operator.run("member create Ann@Example.com --role developer --org acme -o json")?.json()?;
+    let invited =
+        operator.run("member create Ann@Example.com --role developer --org acme -o json")?.json()?;
     let invitation = invited["invitation"].as_str().context("no invitation")?;
     let ann = Person::new(fleet, "ann")?;
     let file = ann.home.join("invitation");
@@ -186,10 +193,12 @@ fn clusters_live_and_die(fleet: &Fleet) -> Result<()> {
     runtime.block_on(api.get("/api/v1/namespaces/default"))?;
 
     // Renamed in place: who has a kubeconfig notices nothing.
-    let changed = ann
-        .run("cluster update demo --name renamed --label team=b --remove-label env -o json")?
-        .json()?;
-    ensure!(changed["id"] == id.as_str() && changed["labels"] == serde_json::json!({"team": "b"}), "{changed}");
+    let changed =
+        ann.run("cluster update demo --name renamed --label team=b --remove-label env -o json")?.json()?;
+    ensure!(
+        changed["id"] == id.as_str() && changed["labels"] == serde_json::json!({"team": "b"}),
+        "{changed}"
+    );
     ann.run("cluster get demo")?.fails(3, "no such cluster")?;
     ensure!(ann.run(&format!("cluster get {id}"))?.ok()?.contains("renamed"));
     runtime.block_on(api.get("/api/v1/namespaces/default"))?;
@@ -246,7 +255,8 @@ fn pools_and_operations(fleet: &Fleet) -> Result<()> {
         ann.run(&format!("operation wait {id} --timeout 120s"))?.ok()?;
     }
 
-    let renamed = ann.run("nodepool update empty --cluster pools --name other --label a=b -o json")?.json()?;
+    let renamed =
+        ann.run("nodepool update empty --cluster pools --name other --label a=b -o json")?.json()?;
     ensure!(renamed["name"] == "other" && renamed["id"] == back["id"], "{renamed}");
     ann.run("nodepool delete other --cluster pools --timeout 120s")?.ok()?;
     ann.run("nodepool delete other --cluster pools")?.fails(3, "no such node pool")?;
@@ -290,8 +300,7 @@ fn mistakes_are_told(fleet: &Fleet) -> Result<()> {
     // A fleet that is away.
     let away = Person::new(fleet, "away")?;
     std::fs::create_dir_all(away.config())?;
-    let mut kept: Value =
-        serde_json::from_slice(&std::fs::read(ann.config().join("login.json"))?)?;
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(ann.config().join("login.json"))?)?;
     kept["server"] = "https://127.0.0.1:1".into();
     std::fs::write(away.config().join("login.json"), kept.to_string())?;
     away.run("cluster list")?.fails(6, "does not answer")?;

@@ -6,9 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use base_ids::Slug;
 use dev_testkit::{Fleet, Options};
 use fleet_client::{Client, ClientError};
-use fleet_model::{
-    ClusterState, CreateCluster, CreateToken, Event, OperationState, Role,
-};
+use fleet_model::{ClusterState, CreateCluster, CreateToken, Event, OperationState, Role};
 use futures::StreamExt;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -137,9 +135,7 @@ async fn the_proxy_speaks_for_people(fleet: &Fleet) -> Result<()> {
         .send()
         .await?;
     ensure!(watch.status() == StatusCode::OK);
-    for (header, wanted) in
-        [("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff")]
-    {
+    for (header, wanted) in [("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff")] {
         let value = watch.headers().get(header).and_then(|value| value.to_str().ok()).unwrap_or_default();
         ensure!(value.contains(wanted), "{header}: {value:?}");
     }

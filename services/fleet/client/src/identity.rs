@@ -19,7 +19,11 @@ impl Client {
     }
 
     /// Takes up an invitation, and signs in by that.
-    pub async fn accept_invitation(server: &str, ca_pem: &str, request: &AcceptInvitation) -> Result<Session> {
+    pub async fn accept_invitation(
+        server: &str,
+        ca_pem: &str,
+        request: &AcceptInvitation,
+    ) -> Result<Session> {
         Client::new(server, ca_pem, "")?.post("/api/v1/invitations/accept", Some(request)).await
     }
 

@@ -56,9 +56,7 @@ fn read_line(from: impl Read) -> Result<String> {
             4 if typed.is_empty() => bail!("stopped"),
             // Ctrl-U begins anew, Backspace takes one character back.
             21 => typed.clear(),
-            8 | 127 => {
-                while typed.pop().is_some_and(|last: u8| last & 0b1100_0000 == 0b1000_0000) {}
-            }
+            8 | 127 => while typed.pop().is_some_and(|last: u8| last & 0b1100_0000 == 0b1000_0000) {},
             _ if typed.len() == MAX_BYTES => bail!("that is longer than any password"),
             byte => typed.push(byte),
         }

@@ -54,13 +54,7 @@ pub struct Connection {
     #[arg(long, global = true, env = "ROADSTEAD_CA_FILE", value_name = "FILE", help_heading = "Connection")]
     pub ca_file: Option<PathBuf>,
     /// Data directory of `roadstead up`
-    #[arg(
-        long,
-        global = true,
-        env = "ROADSTEAD_DATA",
-        value_name = "DIR",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "ROADSTEAD_DATA", value_name = "DIR", help_heading = "Connection")]
     pub data: Option<PathBuf>,
 }
 

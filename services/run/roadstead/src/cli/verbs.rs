@@ -434,7 +434,9 @@ fn parse_size(text: &str) -> Result<u32, String> {
 
 pub(super) fn parse_server(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("https://").unwrap_or_default().trim_end_matches('/');
-    if rest.is_empty() || rest.contains('/') || rest.chars().any(|one| one.is_whitespace() || one.is_control())
+    if rest.is_empty()
+        || rest.contains('/')
+        || rest.chars().any(|one| one.is_whitespace() || one.is_control())
     {
         return Err("the address is https://HOST:PORT".to_owned());
     }

@@ -7,8 +7,8 @@ use base_ids::Slug;
 use fleet_model::labels::LabelsPatch;
 use fleet_model::{CreateCluster, CreateJoinToken, UpdateCluster};
 
-use super::output::{Columns, age, many, one};
 use super::exit::Mistake;
+use super::output::{Columns, age, many, one};
 use super::{connect, wait};
 use crate::cli::{Cluster, Connection, LabelChange, Operation, Wait};
 

@@ -83,7 +83,8 @@ pub async fn login(asked: Login) -> Result<()> {
                 None => ask("Email: ")?,
             };
             let password = password(&asked, "Password: ")?;
-            let session = Client::sign_in(&server, &ca_pem, &email, password).await.map_err(wrong_password)?;
+            let session =
+                Client::sign_in(&server, &ca_pem, &email, password).await.map_err(wrong_password)?;
             (session.secret, Some(session.expires_at))
         }
     };
@@ -93,7 +94,8 @@ pub async fn login(asked: Login) -> Result<()> {
         [only] => Some(only.organization.clone()),
         _ => None,
     };
-    let path = path().ok_or_else(|| anyhow!("there is no HOME to keep the sign-in in; set ROADSTEAD_CONFIG"))?;
+    let path =
+        path().ok_or_else(|| anyhow!("there is no HOME to keep the sign-in in; set ROADSTEAD_CONFIG"))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     private_dir(folder)?;
     let kept = Stored { server: server.clone(), ca_pem, token, organization, expires_at };

@@ -50,7 +50,8 @@ impl Fleet {
 fn connect(connection: &Connection) -> Result<Fleet> {
     let stored = if connection.data.is_none() { login::stored()? } else { None };
     // A sign-in is for the server it was made at: no other one is shown its secret.
-    let stored = stored.filter(|login| connection.server.as_ref().is_none_or(|server| *server == login.server));
+    let stored =
+        stored.filter(|login| connection.server.as_ref().is_none_or(|server| *server == login.server));
     if let Some(login) = stored {
         let token = match &connection.token_file {
             Some(file) => read(file, "API token")?,

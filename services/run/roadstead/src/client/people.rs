@@ -69,9 +69,7 @@ pub async fn member(connection: &Connection, command: Member) -> Result<()> {
             }
             Ok(())
         }
-        Member::List { of, shown } => {
-            many(shown.output, &client.members(&fleet.org(&of)?).await?, &MEMBERS)
-        }
+        Member::List { of, shown } => many(shown.output, &client.members(&fleet.org(&of)?).await?, &MEMBERS),
         Member::Update { email, role, of, shown } => {
             let org = fleet.org(&of)?;
             let user = find(client, &org, &email).await?;
