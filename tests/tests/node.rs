@@ -180,6 +180,44 @@ spec:
     kubectl.until("get pod probed -o jsonpath={.status.containerStatuses[0].restartCount}", "1", SOON)?;
     ensure!(kubectl.ok("describe pod probed")?.contains("Liveness probe failed"));
     kubectl.ok("delete pod probed")?;
+    let manifest = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: early}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: "roadstead.local/demo:1", volumeMounts: [{name: words, mountPath: /words}]}
+  volumes:
+  - {name: words, configMap: {name: later}}
+  - {name: file, hostPath: {path: /etc/passwd, type: Directory}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: hooked}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: roadstead.local/demo:1
+    lifecycle: {postStart: {exec: {command: [sh, -c, "echo a secret; exit 1"]}}}
+"#;
+    kubectl.ok_with(&["apply", "-f", "-"], manifest)?;
+    // Each volume is told by itself, in upstream's words.
+    let events = "get events --field-selector involvedObject.name=early,reason=FailedMount -o jsonpath={.items[*].message}";
+    kubectl.until(
+        events,
+        "MountVolume.SetUp failed for volume \"words\" : configmap \"later\" not found",
+        SOON,
+    )?;
+    let type_check = "MountVolume.SetUp failed for volume \"file\" : hostPath type check failed: /etc/passwd is not a directory";
+    kubectl.until(events, type_check, SOON)?;
+    let reason = "get pod hooked -o jsonpath={.status.containerStatuses[0].state.waiting}";
+    kubectl.until(reason, "PostStartHookError", SOON)?;
+    let events = kubectl
+        .ok("get events --field-selector involvedObject.name=hooked -o jsonpath={.items[*].message}")?;
+    ensure!(events.contains("PostStartHook failed") && !events.contains("a secret"), "{events}");
+    kubectl.ok("delete pod early hooked")?;
     Ok(())
 }
 

@@ -2,44 +2,72 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// First pause, doubling up to the longest.
-const FIRST: SignedDuration = SignedDuration::from_secs(10);
-const LONGEST: SignedDuration = SignedDuration::from_secs(300);
+/// How pauses grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Doubling up to the longest.
+    first: SignedDuration,
+    longest: SignedDuration,
+    /// What ran this long after its last failure is taken for healthy, and starts from the first pause again.
+    forgiven_after: SignedDuration,
+}
 
-/// What ran this long after its last failure is taken for healthy, and starts from the first pause again.
-const FORGIVEN_AFTER: SignedDuration = SignedDuration::from_secs(600);
+/// Of containers and images.
+pub const RESTARTS: Pace = Pace {
+    first: SignedDuration::from_secs(10),
+    longest: SignedDuration::from_secs(300),
+    forgiven_after: SignedDuration::from_secs(600),
+};
 
-/// How often something failed lately. Nothing failed yet: `Backoff::default()`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Of volumes, as upstream retries a volume's operations.
+pub const MOUNTS: Pace = Pace {
+    first: SignedDuration::from_millis(500),
+    longest: SignedDuration::from_secs(122),
+    forgiven_after: SignedDuration::from_secs(600),
+};
+
+/// How often something failed lately. Nothing failed yet: `Backoff::of(pace)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
+    pace: Pace,
     last: Option<(SignedDuration, Timestamp)>,
 }
 
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::of(RESTARTS)
+    }
+}
+
 impl Backoff {
+    pub fn of(pace: Pace) -> Backoff {
+        Backoff { pace, last: None }
+    }
+
     /// Until when to wait after a failure at `failed`; `None`: try at once.
     pub fn wait_until(&self, failed: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let (pause, at) = self.last?;
         let until = failed + pause;
-        (!forgiven(failed, at) && now < until).then_some(until)
+        (!self.forgives(failed, at) && now < until).then_some(until)
     }
 
     /// Trying again after a failure at `failed`: the next pause is longer.
     pub fn next(&self, failed: Timestamp) -> Backoff {
         let pause = match self.last {
-            Some((pause, at)) if !forgiven(failed, at) => (pause * 2).min(LONGEST),
-            _ => FIRST,
+            Some((pause, at)) if !self.forgives(failed, at) => (pause * 2).min(self.pace.longest),
+            _ => self.pace.first,
         };
-        Backoff { last: Some((pause, failed)) }
+        Backoff { pace: self.pace, last: Some((pause, failed)) }
     }
 
     /// The pause in force, for messages.
     pub fn pause(&self) -> SignedDuration {
         self.last.map_or(SignedDuration::ZERO, |(pause, _)| pause)
     }
-}
 
-fn forgiven(failed: Timestamp, last: Timestamp) -> bool {
-    failed.duration_since(last) > FORGIVEN_AFTER
+    fn forgives(&self, failed: Timestamp, last: Timestamp) -> bool {
+        failed.duration_since(last) > self.pace.forgiven_after
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +87,16 @@ mod tests {
             backoff = backoff.next(at(failed));
         }
         assert_eq!(backoff.wait_until(at(617 + 601), at(617 + 601)), None);
-        assert_eq!(backoff.next(at(617 + 601)).pause(), FIRST);
+        assert_eq!(backoff.next(at(617 + 601)).pause(), RESTARTS.first);
+    }
+
+    #[test]
+    fn volumes_are_tried_again_soon_and_then_every_two_minutes() {
+        let (mut backoff, mut now) = (Backoff::of(MOUNTS), Timestamp::UNIX_EPOCH);
+        for pause_ms in [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 122_000, 122_000] {
+            backoff = backoff.next(now);
+            assert_eq!(backoff.pause(), SignedDuration::from_millis(pause_ms));
+            now += backoff.pause();
+        }
     }
 }

@@ -15,6 +15,7 @@ use node_runtime::cri::Image;
 use node_volumes::Sources;
 use node_volumes::downward::Addresses;
 
+use crate::backoff::{Backoff, MOUNTS};
 use crate::container::{self, chain};
 use crate::env::{self, Lookup};
 use crate::events::Kind;
@@ -30,7 +31,7 @@ use crate::worker::Worker;
 /// Content of volumes is looked at this often; upstream's order of magnitude.
 const REFRESH_S: i64 = 60;
 
-/// After a failure of volumes, sandboxes and starts.
+/// After a failure of sandboxes and starts.
 const RETRY_S: i64 = 2;
 
 /// What a container gets at least between its preStop hook and the kill.
@@ -103,20 +104,30 @@ async fn mount_volumes(worker: &mut Worker, pod: &Arc<Pod>) -> bool {
     let shared = worker.shared.clone();
     let now = shared.config.clock.now();
     let result = shared.volumes.set_up(pod, &*shared.cluster, now).await;
-    let was_ready = matches!(worker.memory.lock().volumes, VolumesState::Ready { .. });
     let refresh_at = has_content(pod).then(|| now + SignedDuration::from_secs(REFRESH_S));
+    let mut memory = worker.memory.lock();
+    let was_ready = matches!(memory.volumes, VolumesState::Ready { .. });
     match result {
         Ok(_) => {
-            worker.memory.lock().volumes = VolumesState::Ready { refresh_at };
+            memory.volumes = VolumesState::Ready { refresh_at };
             // A refresh changes nothing that plans look at.
             !was_ready
         }
-        Err(error) => {
-            let message = chain(&error);
-            shared.events.pod(pod, None, Kind::Warning, "FailedMount", message.clone());
-            worker.memory.lock().volumes = match was_ready {
+        Err(errors) => {
+            for error in &errors.0 {
+                shared.events.pod(pod, None, Kind::Warning, "FailedMount", node_volumes::whole(error));
+            }
+            let backoff = match &memory.volumes {
+                VolumesState::Failed { backoff, .. } => backoff.next(now),
+                _ => Backoff::of(MOUNTS).next(now),
+            };
+            memory.volumes = match was_ready {
                 true => VolumesState::Ready { refresh_at },
-                false => VolumesState::Failed(trouble("FailedMount", message, now, RETRY_S)),
+                false => {
+                    let until = now + backoff.pause();
+                    let (reason, message) = ("FailedMount".to_owned(), errors.to_string());
+                    VolumesState::Failed { trouble: Trouble { reason, message, at: now, until }, backoff }
+                }
             };
             false
         }
@@ -338,7 +349,7 @@ fn pull(worker: &mut Worker, pod: &Arc<Pod>, container: &Container, attempt: u32
     let (name, image) = (container.name.clone(), container.image.clone().unwrap_or_default());
     let backoff = match worker.memory.lock().images.insert(name.clone(), ImageState::Pulling) {
         Some(ImageState::Failed { backoff, .. }) => backoff,
-        Some(ImageState::Pulling | ImageState::Pulled { .. }) | None => crate::backoff::Backoff::default(),
+        Some(ImageState::Pulling | ImageState::Pulled { .. }) | None => Backoff::default(),
     };
     let (shared, memory, nudge, pod) =
         (worker.shared.clone(), worker.memory.clone(), worker.nudge.clone(), pod.clone());
@@ -381,7 +392,7 @@ fn image_failed(worker: &Worker, name: &str, reason: &str, message: String, now:
     let mut memory = worker.memory.lock();
     let backoff = match memory.images.get(name) {
         Some(ImageState::Failed { backoff, .. }) => backoff.next(now),
-        _ => crate::backoff::Backoff::default().next(now),
+        _ => Backoff::default().next(now),
     };
     let trouble = trouble(reason, message, now, backoff.pause().as_secs());
     memory.images.insert(name.to_owned(), ImageState::Failed { trouble, backoff });
@@ -398,15 +409,34 @@ fn post_start(worker: &Worker, pod: &Arc<Pod>, sandbox: &Sandbox, container: &Co
         let outcome = match probing::ask(&whom, &question, HOOK_TIMEOUT).await {
             Ok(()) => Hook::Done,
             Err(reason) => {
-                let message = format!("PostStartHook failed: {reason}");
                 let about = field(&pod, &whom.container.name);
-                shared.events.pod(&pod, about, Kind::Warning, "FailedPostStartHook", message.clone());
-                Hook::Failed(message)
+                // What the hook said is for the pod's status alone: it may hold secrets, and more people read
+                // events.
+                shared.events.pod(&pod, about, Kind::Warning, "FailedPostStartHook", "PostStartHook failed");
+                Hook::Failed(hook_failed(&pod, &whom.container.name, &question, &reason))
             }
         };
         memory.lock().hooks.insert(id, outcome);
         nudge.notify_one();
     });
+}
+
+/// Upstream's words for a container's status.
+fn hook_failed(pod: &Pod, container: &str, question: &Question, reason: &str) -> String {
+    let (kind, what) = match question {
+        Question::Exec(exec) => ("Exec", format!("[{}]", exec.command.clone().unwrap_or_default().join(" "))),
+        Question::Http(http) => ("HTTP", http.path.clone().unwrap_or_default()),
+        Question::Sleep(pause) => ("Sleep", pause.as_secs().to_string()),
+        Question::Tcp(_) => ("TCP", String::new()),
+        Question::Grpc(_) => ("gRPC", String::new()),
+    };
+    format!(
+        "{kind} lifecycle hook ({what}) for Container \"{container}\" in Pod \"{}_{}({})\" failed - error: {}",
+        pod.name(),
+        pod.namespace(),
+        pod.uid(),
+        reason.trim_end(),
+    )
 }
 
 fn whom(worker: &Worker, pod: &Pod, ip: Option<String>, container: &Container, id: &str) -> Whom {
@@ -451,7 +481,8 @@ fn stop_container(worker: &Worker, pod: &Arc<Pod>, id: &str, name: &str, grace_s
             };
             if let Some(reason) = reason {
                 let about = field(&pod, &whom.container.name);
-                shared.events.pod(&pod, about, Kind::Warning, "FailedPreStopHook", format!("PreStopHook failed: {reason}"));
+                shared.events.pod(&pod, about, Kind::Warning, "FailedPreStopHook", "PreStopHook failed");
+                tracing::debug!(pod = pod.name(), container = whom.container.name, reason, "preStop hook failed");
             }
         }
         let used_s = i64::try_from((shared.config.clock.monotonic() - started).as_secs()).unwrap_or(i64::MAX);

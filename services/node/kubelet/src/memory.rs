@@ -19,7 +19,7 @@ pub struct Memory {
     pub failed_starts: BTreeMap<String, Trouble>,
     /// Probe results, by container id.
     pub probes: HashMap<String, Probed>,
-    /// postStart hooks, by container id.
+    /// postStart hooks, by container id; one that failed is remembered beyond its container's end.
     pub hooks: HashMap<String, Hook>,
     /// The resources that running containers were given, by container id; what is not here is taken for right.
     pub given: HashMap<String, ResourceRequirements>,
@@ -67,7 +67,10 @@ pub enum VolumesState {
     Ready {
         refresh_at: Option<Timestamp>,
     },
-    Failed(Trouble),
+    Failed {
+        trouble: Trouble,
+        backoff: Backoff,
+    },
 }
 
 /// What the probes of one container last said; `None`: nothing yet.

@@ -72,7 +72,7 @@ impl Plan {
 /// Dead containers kept per name beside the newest: the one that `kubectl logs --previous` reads.
 const KEPT_DEAD: usize = 1;
 
-/// A back-off for an image is told as such once the failure itself had its moment in the status.
+/// How long a failure has its moment in the status before the back-off, or the next try, takes its place.
 const ERROR_SHOWN: SignedDuration = SignedDuration::from_secs(2);
 
 pub fn plan(pod: &Pod, seen: &Observed, memory: &Memory, now: Timestamp) -> Plan {
@@ -174,11 +174,11 @@ fn wind_down(
 fn volumes(plan: &mut Plan, memory: &Memory, now: Timestamp) -> bool {
     match &memory.volumes {
         VolumesState::Missing => plan.actions.push(Action::MountVolumes),
-        VolumesState::Failed(trouble) if now < trouble.until => {
+        VolumesState::Failed { trouble, .. } if now < trouble.until => {
             plan.again(trouble.until);
             return false;
         }
-        VolumesState::Failed(_) => {
+        VolumesState::Failed { .. } => {
             plan.actions.push(Action::MountVolumes);
             return false;
         }
@@ -370,6 +370,14 @@ fn start(
             plan.waiting.insert(name.clone(), ("CrashLoopBackOff".to_owned(), message));
             return;
         }
+    }
+    if let (Some(one), Some(exit)) = (latest, exit)
+        && let Some(Hook::Failed(message)) = memory.hooks.get(&one.id)
+        && now < exit.finished + ERROR_SHOWN
+    {
+        plan.waiting.insert(name.clone(), ("PostStartHookError".to_owned(), message.clone()));
+        plan.again(exit.finished + ERROR_SHOWN);
+        return;
     }
     match memory.images.get(name) {
         Some(ImageState::Pulling) => return,

@@ -220,6 +220,12 @@ fn what_fails_its_probes_or_changes_is_replaced() {
         memory.hooks.insert("main-0".into(), Hook::Failed("no".into()));
     })
     .check("stop main-0 30s");
+    // Once it is stopped its status says why, and then it is started again.
+    let ended = |memory: &mut Memory| {
+        memory.hooks.insert("main-0".into(), Hook::Failed("no".into()));
+    };
+    world(spec.clone()).exited("main", 0, 0, 99).remembers(ended).check("main:PostStartHookError, @101");
+    world(spec.clone()).exited("main", 0, 0, 99).remembers(ended).at(101).check("start main#1");
     let mut changed = w();
     changed.pod.spec.as_mut().unwrap().containers[0].image = Some("j".into());
     changed.check("stop main-0 30s");
@@ -327,16 +333,10 @@ fn what_a_start_needs_is_waited_for() {
             memory.failed_starts.insert("main".into(), failed.clone());
         })
         .check("main:CreateContainerConfigError, @101");
-    let volumes = trouble("FailedMount", 99, 101);
-    world(one("Always"))
-        .fresh()
-        .remembers(|memory| memory.volumes = VolumesState::Failed(volumes.clone()))
-        .check("@101");
-    world(one("Always"))
-        .fresh()
-        .remembers(|memory| memory.volumes = VolumesState::Failed(volumes.clone()))
-        .at(101)
-        .check("mount");
+    let backoff = crate::backoff::Backoff::of(crate::backoff::MOUNTS);
+    let volumes = VolumesState::Failed { trouble: trouble("FailedMount", 99, 101), backoff };
+    world(one("Always")).fresh().remembers(|memory| memory.volumes = volumes.clone()).check("@101");
+    world(one("Always")).fresh().remembers(|memory| memory.volumes = volumes.clone()).at(101).check("mount");
     world(one("Always"))
         .runs("main", 0)
         .remembers(|memory| memory.volumes = VolumesState::Ready { refresh_at: Some(at(100)) })

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::events::Kind;
-use crate::memory::{End, Memory};
+use crate::memory::{End, Hook, Memory};
 use crate::observed::{Exited, Observed, look};
 use crate::plan::{self, Action, Plan, is_started};
 use crate::pod::{PodExt, Role};
@@ -340,7 +340,11 @@ fn adopt(pod: &Pod, seen: &Observed, memory: &mut Memory) {
 fn forget_gone(seen: &Observed, memory: &mut Memory) {
     let running: std::collections::HashSet<&str> = seen.running().map(|one| one.id.as_str()).collect();
     memory.probes.retain(|id, _| running.contains(id.as_str()));
-    memory.hooks.retain(|id, _| running.contains(id.as_str()));
+    let known = |id: &str| seen.containers.iter().any(|one| one.id == id);
+    memory.hooks.retain(|id, hook| match hook {
+        Hook::Failed(_) => known(id),
+        Hook::Running | Hook::Done => running.contains(id.as_str()),
+    });
     memory.stopping.retain(|id, _| running.contains(id.as_str()));
     memory.given.retain(|id, _| running.contains(id.as_str()));
 }

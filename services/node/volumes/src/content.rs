@@ -31,20 +31,13 @@ pub(crate) async fn files(
         let optional = source.optional.unwrap_or(false);
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         let values = config_map(sources, namespace, &source.name, optional).await?;
-        pick(
-            &mut files,
-            values,
-            source.items.as_deref(),
-            mode,
-            optional,
-            &format!("configmap {}", source.name),
-        )?;
+        pick(&mut files, values, source.items.as_deref(), mode, optional, MISSING_CONFIG_KEY)?;
     } else if let Some(source) = &volume.secret {
         let name = source.secret_name.as_deref().unwrap_or_default();
         let optional = source.optional.unwrap_or(false);
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         let values = secret(sources, namespace, name, optional).await?;
-        pick(&mut files, values, source.items.as_deref(), mode, optional, &format!("secret {name}"))?;
+        pick(&mut files, values, source.items.as_deref(), mode, optional, MISSING_SECRET_KEY)?;
     } else if let Some(source) = &volume.downward_api {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
         downward(&mut files, pod, source.items.as_deref().unwrap_or_default(), mode, sources)?;
@@ -70,11 +63,11 @@ async fn projected(
     if let Some(source) = &projection.config_map {
         let optional = source.optional.unwrap_or(false);
         let values = config_map(sources, namespace, &source.name, optional).await?;
-        pick(files, values, source.items.as_deref(), mode, optional, &format!("configmap {}", source.name))
+        pick(files, values, source.items.as_deref(), mode, optional, MISSING_CONFIG_KEY)
     } else if let Some(source) = &projection.secret {
         let optional = source.optional.unwrap_or(false);
         let values = secret(sources, namespace, &source.name, optional).await?;
-        pick(files, values, source.items.as_deref(), mode, optional, &format!("secret {}", source.name))
+        pick(files, values, source.items.as_deref(), mode, optional, MISSING_SECRET_KEY)
     } else if let Some(source) = &projection.downward_api {
         downward(files, pod, source.items.as_deref().unwrap_or_default(), mode, sources)
     } else if let Some(source) = &projection.service_account_token {
@@ -126,6 +119,10 @@ fn common_user(pod: &Pod) -> Option<u32> {
     }
 }
 
+/// A key that is wanted and not there, in upstream's words.
+const MISSING_CONFIG_KEY: &str = "configmap references non-existent config key";
+const MISSING_SECRET_KEY: &str = "references non-existent secret key";
+
 type Values = Option<BTreeMap<String, Vec<u8>>>;
 
 async fn config_map(
@@ -171,7 +168,7 @@ fn pick(
     items: Option<&[KeyToPath]>,
     mode: i32,
     optional: bool,
-    what: &str,
+    missing: &str,
 ) -> Result<(), String> {
     let Some(values) = values else { return Ok(()) };
     let Some(items) = items.filter(|items| !items.is_empty()) else {
@@ -186,7 +183,7 @@ fn pick(
                 files.insert(item.path.clone(), File { data: data.clone(), mode, uid: None });
             }
             None if optional => {}
-            None => return Err(format!("{what} references non-existent key: {}", item.key)),
+            None => return Err(format!("{missing}: {}", item.key)),
         }
     }
     Ok(())

@@ -41,10 +41,23 @@ pub enum VolumeError {
         #[source]
         cause: io::Error,
     },
-    #[error("hostPath type check failed: {path} {reason}")]
-    HostPath { path: String, reason: &'static str },
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" : hostPath type check failed: {path} {reason}")]
+    HostPath { volume: String, path: String, reason: &'static str },
     #[error("no volume \"{volume}\" in the pod")]
     Unknown { volume: String },
+}
+
+/// What is wrong with a pod's volumes: each one that is not there, since each is mended by itself.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(whole).collect::<Vec<_>>().join("; "))]
+pub struct VolumeErrors(pub Vec<VolumeError>);
+
+/// An error with its cause.
+pub fn whole(error: &VolumeError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
 }
 
 /// All volumes of one node's pods, below `<root>/pods`.
@@ -71,43 +84,23 @@ impl Volumes {
         self.pods.join(uid)
     }
 
-    /// Makes the pod's volumes and brings their content up to date.
+    /// Makes the pod's volumes and brings their content up to date. One that fails keeps no other back.
     pub async fn set_up(
         &self,
         pod: &Pod,
         sources: &dyn Sources,
         now: Timestamp,
-    ) -> Result<Mounted, VolumeError> {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let folder = self.pod_folder(uid);
+    ) -> Result<Mounted, VolumeErrors> {
+        let folder = self.pod_folder(pod.metadata.uid.as_deref().unwrap_or_default());
         let mut mounted = Mounted { folder: folder.clone(), paths: BTreeMap::new() };
-        let spec = pod.spec.as_ref();
-        let fs_group = spec.and_then(|spec| spec.security_context.as_ref()?.fs_group);
-        let gid = fs_group.and_then(|gid| u32::try_from(gid).ok());
-        for volume in spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default() {
-            let name = &volume.name;
-            let path = if let Some(source) = &volume.host_path {
-                host_path(name, source)?
-            } else if let Some(source) = &volume.empty_dir {
-                let path = folder.join("volumes/kubernetes.io~empty-dir").join(name);
-                empty_dir(&path, source, gid).map_err(file_error(name, "making an empty folder"))?;
-                path
-            } else {
-                let files = content::files(pod, volume, sources).await;
-                let files = files.map_err(|reason| VolumeError::Source { volume: name.clone(), reason })?;
-                let Some(files) = files else {
-                    return Err(VolumeError::Unsupported { volume: name.clone(), kind: kind(volume) });
-                };
-                let path = folder.join(content_folder(volume)).join(name);
-                let in_memory = volume.config_map.is_none();
-                let written =
-                    content_dir(&path, in_memory).and_then(|()| atomic::write(&path, &files, gid, now));
-                written.map_err(file_error(name, "writing its files"))?;
-                path
-            };
-            mounted.paths.insert(name.clone(), path);
+        let mut errors = Vec::new();
+        for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+            match set_up_one(&folder, pod, volume, sources, now).await {
+                Ok(path) => drop(mounted.paths.insert(volume.name.clone(), path)),
+                Err(error) => errors.push(error),
+            }
         }
-        Ok(mounted)
+        if errors.is_empty() { Ok(mounted) } else { Err(VolumeErrors(errors)) }
     }
 
     /// Unmounts and removes the volumes that [`Volumes::set_up`] made; what else the pod has on disk stays.
@@ -173,6 +166,38 @@ impl Mounted {
     }
 }
 
+/// Where the volume is once it stands.
+async fn set_up_one(
+    folder: &Path,
+    pod: &Pod,
+    volume: &Volume,
+    sources: &dyn Sources,
+    now: Timestamp,
+) -> Result<PathBuf, VolumeError> {
+    let name = &volume.name;
+    let fs_group = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref()?.fs_group);
+    let gid = fs_group.and_then(|gid| u32::try_from(gid).ok());
+    if let Some(source) = &volume.host_path {
+        return host_path(name, source);
+    }
+    if let Some(source) = &volume.empty_dir {
+        let path = folder.join("volumes/kubernetes.io~empty-dir").join(name);
+        empty_dir(&path, source, gid).map_err(file_error(name, "making an empty folder"))?;
+        return Ok(path);
+    }
+    let files = content::files(pod, volume, sources).await;
+    let files = files.map_err(|reason| VolumeError::Source { volume: name.clone(), reason })?;
+    let Some(files) = files else {
+        return Err(VolumeError::Unsupported { volume: name.clone(), kind: kind(volume) });
+    };
+    let path = folder.join(content_folder(volume)).join(name);
+    let in_memory = volume.config_map.is_none();
+    content_dir(&path, in_memory)
+        .and_then(|()| atomic::write(&path, &files, gid, now))
+        .map_err(file_error(name, "writing its files"))?;
+    Ok(path)
+}
+
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -210,7 +235,8 @@ fn content_dir(path: &Path, in_memory: bool) -> io::Result<()> {
 
 fn host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, VolumeError> {
     let path = PathBuf::from(&source.path);
-    let refuse = |reason| Err(VolumeError::HostPath { path: source.path.clone(), reason });
+    let refuse =
+        |reason| Err(VolumeError::HostPath { volume: volume.to_owned(), path: source.path.clone(), reason });
     let found = fs::metadata(&path).map(|meta| meta.file_type());
     let is = |what: fn(&fs::FileType) -> bool| found.as_ref().is_ok_and(what);
     match source.type_.as_deref().unwrap_or_default() {

@@ -91,7 +91,7 @@ async fn volumes_hold_what_the_pod_asked_for() {
         (
             json!({ "secret": { "secretName": "keys", "items": [{ "key": "nope", "path": "x" }] } }),
             json!({}),
-            Err("MountVolume.SetUp failed for volume \"v\" : secret keys references non-existent key: nope"),
+            Err("MountVolume.SetUp failed for volume \"v\" : references non-existent secret key: nope"),
         ),
         (
             json!({ "secret": { "secretName": "keys", "defaultMode": 256 } }),
@@ -112,7 +112,9 @@ async fn volumes_hold_what_the_pod_asked_for() {
         (
             json!({ "hostPath": { "path": "/etc/passwd", "type": "Directory" } }),
             json!({}),
-            Err("hostPath type check failed: /etc/passwd is not a directory"),
+            Err(
+                "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: /etc/passwd is not a directory",
+            ),
         ),
     ] {
         let root = tempfile::tempdir().unwrap();
