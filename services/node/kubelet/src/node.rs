@@ -259,7 +259,11 @@ impl Machine {
             line.strip_prefix("MemAvailable:")?.trim().split(' ').next()?.parse::<u64>().ok()
         });
         let disk = nix::sys::statvfs::statvfs(&config.root_dir);
-        let disk_free_percent = disk.map_or(100, |fs| fs.blocks_available() * 100 / fs.blocks().max(1));
+        let disk_free_percent = disk.map_or(100, |fs| {
+            let bytes = |blocks: u64| blocks.saturating_mul(fs.fragment_size());
+            let offered = config.capacity.ephemeral_storage_bytes;
+            free_percent(bytes(fs.blocks_available()), bytes(fs.blocks()), offered)
+        });
         let tasks = line("/proc/loadavg")
             .split(' ')
             .nth(3)
@@ -280,6 +284,13 @@ impl Machine {
             pids_low: tasks.is_some_and(|tasks| tasks > limit / 10 * 9),
         }
     }
+}
+
+/// How much of what the node offers is free. A node that offers a part of its disk is not short of it while that
+/// much is free, however full the rest is.
+fn free_percent(available_bytes: u64, disk_bytes: u64, offered_bytes: u64) -> u64 {
+    let offered_bytes = offered_bytes.min(disk_bytes).max(1);
+    u64::try_from(u128::from(available_bytes) * 100 / u128::from(offered_bytes)).unwrap_or(u64::MAX)
 }
 
 /// Whether the runtime can take pods, or what it lacks.
@@ -434,6 +445,21 @@ mod tests {
             ),
         ] {
             assert_eq!(readiness(&conditions), expected);
+        }
+    }
+
+    #[test]
+    fn disk_is_short_by_what_the_node_offers() {
+        const GIB: u64 = 1 << 30;
+        for (available, disk, offered, percent) in [
+            (20 * GIB, 250 * GIB, 250 * GIB, 8),
+            // More than the disk is no promise.
+            (20 * GIB, 250 * GIB, 500 * GIB, 8),
+            (20 * GIB, 250 * GIB, 20 * GIB, 100),
+            (GIB, 250 * GIB, 20 * GIB, 5),
+            (0, 0, 0, 0),
+        ] {
+            assert_eq!(free_percent(available, disk, offered), percent, "{available} of {disk}, {offered}");
         }
     }
 
