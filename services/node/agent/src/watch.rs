@@ -40,63 +40,69 @@ where
 /// Names seen since a list began.
 type Present = HashSet<(String, String)>;
 
-fn remember<K: Resource>(present: &mut Present, object: &K) {
-    let meta = object.meta();
-    if let (Some(namespace), Some(name)) = (meta.namespace.clone(), meta.name.clone()) {
-        present.insert((namespace, name));
-    }
+/// What [`keep`] tells.
+enum Heard<'a, K> {
+    Is(&'a K),
+    Gone(&'a K),
+    /// A list is through: nothing but these is there.
+    Complete(&'a Present),
+}
+
+/// Follows a namespaced kind for somebody who keeps all objects of it.
+async fn keep<K>(client: kube::Client, what: &'static str, mut hear: impl FnMut(Heard<'_, K>) + Send)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    let mut present = Present::new();
+    follow::<K>(client, what, |event| match event {
+        Event::Init => present.clear(),
+        Event::InitApply(object) => {
+            let meta = object.meta();
+            if let (Some(namespace), Some(name)) = (meta.namespace.clone(), meta.name.clone()) {
+                present.insert((namespace, name));
+            }
+            hear(Heard::Is(&object));
+        }
+        Event::InitDone => hear(Heard::Complete(&std::mem::take(&mut present))),
+        Event::Apply(object) => hear(Heard::Is(&object)),
+        Event::Delete(object) => hear(Heard::Gone(&object)),
+    })
+    .await;
 }
 
 pub async fn services(client: kube::Client, proxy: Proxy, dns: Dns) {
-    let mut present = Present::new();
-    follow::<Service>(client, "Services", |event| match event {
-        Event::Init => present.clear(),
-        Event::InitApply(service) => {
-            remember(&mut present, &service);
-            proxy.service(&service);
-            dns.service(&service);
+    keep::<Service>(client, "Services", |heard| match heard {
+        Heard::Is(service) => {
+            proxy.service(service);
+            dns.service(service);
         }
-        Event::InitDone => {
-            proxy.services_complete(&present);
-            dns.services_complete(&present);
-            present = Present::new();
-        }
-        Event::Apply(service) => {
-            proxy.service(&service);
-            dns.service(&service);
-        }
-        Event::Delete(service) => {
-            let meta = &service.metadata;
-            if let (Some(namespace), Some(name)) = (&meta.namespace, &meta.name) {
+        Heard::Gone(service) => {
+            if let (Some(namespace), Some(name)) = (&service.metadata.namespace, &service.metadata.name) {
                 proxy.service_gone(namespace, name);
                 dns.service_gone(namespace, name);
             }
+        }
+        Heard::Complete(present) => {
+            proxy.services_complete(present);
+            dns.services_complete(present);
         }
     })
     .await;
 }
 
 pub async fn slices(client: kube::Client, proxy: Proxy, dns: Dns) {
-    let mut present = Present::new();
-    follow::<EndpointSlice>(client, "EndpointSlices", |event| match event {
-        Event::Init => present.clear(),
-        Event::InitApply(slice) => {
-            remember(&mut present, &slice);
-            proxy.slice(&slice);
-            dns.slice(&slice);
+    keep::<EndpointSlice>(client, "EndpointSlices", |heard| match heard {
+        Heard::Is(slice) => {
+            proxy.slice(slice);
+            dns.slice(slice);
         }
-        Event::InitDone => {
-            proxy.slices_complete(&present);
-            dns.slices_complete(&present);
-            present = Present::new();
+        Heard::Gone(slice) => {
+            proxy.slice_gone(slice);
+            dns.slice_gone(slice);
         }
-        Event::Apply(slice) => {
-            proxy.slice(&slice);
-            dns.slice(&slice);
-        }
-        Event::Delete(slice) => {
-            proxy.slice_gone(&slice);
-            dns.slice_gone(&slice);
+        Heard::Complete(present) => {
+            proxy.slices_complete(present);
+            dns.slices_complete(present);
         }
     })
     .await;
