@@ -39,12 +39,7 @@ impl Client {
     }
     /// Begins the deletion; [`Client::finished`] waits for its end.
     pub async fn delete_cluster(&self, org: &Slug, cluster: impl Into<ClusterRef>) -> Result<Operation> {
-        let cluster = cluster.into();
-        let response = self.request(reqwest::Method::DELETE, &at(org, &cluster), None::<&()>).await?;
-        if response.status() == reqwest::StatusCode::NO_CONTENT {
-            return Ok(gone_at_once(org, &cluster));
-        }
-        self.json(response).await
+        self.send(reqwest::Method::DELETE, &at(org, cluster), None::<&()>).await
     }
 
     pub async fn kubeconfig(&self, org: &Slug, cluster: impl Into<ClusterRef>) -> Result<Kubeconfig> {
@@ -138,21 +133,4 @@ impl Client {
 
 fn at(org: &Slug, cluster: impl Into<ClusterRef>) -> String {
     format!("/api/v1/organizations/{org}/clusters/{}", cluster.into())
-}
-
-/// What a manager that deletes at once would say with more words.
-fn gone_at_once(org: &Slug, cluster: &ClusterRef) -> Operation {
-    let now = jiff::Timestamp::now();
-    Operation {
-        id: OperationId::generate(),
-        kind: fleet_model::OperationKind::ClusterDelete,
-        organization: org.clone(),
-        cluster: None,
-        target: cluster.to_string(),
-        state: OperationState::Succeeded,
-        progress: 100,
-        message: "deleted".to_owned(),
-        created_at: now,
-        finished_at: Some(now),
-    }
 }
