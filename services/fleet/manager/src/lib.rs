@@ -16,6 +16,8 @@ mod problem;
 mod proxy;
 mod replicas;
 mod routing;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

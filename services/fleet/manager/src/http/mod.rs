@@ -11,7 +11,7 @@ mod fleet;
 pub(crate) mod idempotency;
 mod joining;
 mod members;
-mod openapi;
+pub(crate) mod openapi;
 mod operations;
 mod organizations;
 mod pools;
@@ -135,7 +135,7 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
     Ok(bound)
 }
 
-fn router(state: Arc<State>) -> Router {
+pub(crate) fn router(state: Arc<State>) -> Router {
     let mut router = Router::new();
     for route in routes::all() {
         let admit = middleware::from_fn_with_state((state.clone(), route.need), access::admit);

@@ -23,7 +23,6 @@ use base_net::tasks::Tasks;
 use dev_testkit::Postgres;
 use fleet_model::{CreateToken, Email, Hidden, Organization, Role};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::auth::secret;
