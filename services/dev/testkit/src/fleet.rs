@@ -26,11 +26,13 @@ pub struct Options {
     pub demo: bool,
     /// Runs as this user; root needs none.
     pub user: Option<u32>,
+    /// The manager's, instead of a file.
+    pub database: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cells: 1, nodes: 0, demo: true, user: None }
+        Options { cells: 1, nodes: 0, demo: true, user: None, database: None }
     }
 }
 
@@ -85,6 +87,7 @@ impl Fleet {
             .args(["--cells", &self.options.cells.to_string(), "--nodes", &self.options.nodes.to_string()])
             .args(["--gateway", &self.gateway.to_string(), "--manager", &self.manager.to_string()])
             .args((!self.options.demo).then_some("--no-demo"))
+            .args(self.options.database.iter().flat_map(|url| ["--database", url]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;

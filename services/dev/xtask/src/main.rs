@@ -108,6 +108,7 @@ fn test(fast: bool) -> Result<()> {
     if !fast {
         packages::install_for_tests()?;
         python::moto(&target_dir()?)?;
+        python::schemathesis(&target_dir()?)?;
     }
     let node = build_console()?;
     console::test(&root()?, &node)?;

@@ -42,3 +42,8 @@ pub fn tool(target: &Path, name: &str, pins: &str) -> Result<PathBuf> {
 pub fn moto(target: &Path) -> Result<PathBuf> {
     tool(target, "moto", include_str!("../python/moto.txt"))
 }
+
+/// Asks a REST API everything its description allows, and much that it doesn't.
+pub fn schemathesis(target: &Path) -> Result<PathBuf> {
+    tool(target, "schemathesis", include_str!("../python/schemathesis.txt"))
+}

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base_clock::SharedClock;
+use base_clock::{SharedClock, Timestamp};
 use base_ids::{CellId, Slug, UserId};
 use base_net::pki::Issued;
 use base_net::tasks::Tasks;
@@ -102,6 +102,15 @@ pub(crate) struct State {
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) proxied: Arc<Semaphore>,
     pub(crate) tasks: Tasks,
+}
+
+impl State {
+    /// In whole milliseconds, which is what the database keeps: what is answered at once and what is read
+    /// later are the same moment.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = self.clock.now();
+        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
+    }
 }
 
 /// A page holds one event stream and a few watches open.
@@ -217,7 +226,7 @@ impl Manager {
         auth::password::check(password)?;
         let hash = self.state.passwords.hash(password).await?;
         let user = User { id: UserId::generate(), email: email.clone(), name: name.to_owned() };
-        Ok(self.state.db.insert_user(&user, &hash, true, self.state.clock.now()).await?)
+        Ok(self.state.db.insert_user(&user, &hash, true, self.state.now()).await?)
     }
 
     /// Whether `secret` is a token that works.
@@ -236,7 +245,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
 async fn forget_ended(state: Arc<State>) {
     loop {
-        let now = state.clock.now();
+        let now = state.now();
         let answers = now.saturating_sub(http::idempotency::KEPT).unwrap_or(now);
         if let Err(error) = state.db.forget_ended(now, answers).await {
             tracing::warn!(

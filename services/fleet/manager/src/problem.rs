@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Forbidden(&'static str),
     Invalid(String),
     TooLarge,
+    /// The body did not come in time.
+    TooSlow,
     UnsupportedMediaType,
     MethodNotAllowed,
     Conflict(String),
@@ -98,6 +100,11 @@ impl IntoResponse for Failure {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "Request too large",
                 "a request body is at most 64 KiB".to_owned(),
+            ),
+            Failure::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "Too slow",
+                "the request's body did not arrive in time".to_owned(),
             ),
             Failure::UnsupportedMediaType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -161,7 +161,7 @@ pub(crate) async fn again(state: &State, caller: &Caller) -> Result<Option<Calle
 }
 
 async fn find_session(state: &State, shown: &str, id: &str, secret: &str) -> Result<Option<Caller>, DbError> {
-    let now = state.clock.now();
+    let now = state.now();
     let Some(row) = state.db.session(id).await? else { return Ok(None) };
     if row.secret_hash != secret::hash(secret) || row.expires_at <= now {
         return Ok(None);
@@ -182,7 +182,7 @@ async fn find_session(state: &State, shown: &str, id: &str, secret: &str) -> Res
 
 async fn find_token(state: &State, shown: &str, id: &str, secret: &str) -> Result<Option<Caller>, DbError> {
     let Some(row) = state.db.token(id).await? else { return Ok(None) };
-    let ended = row.token.expires_at.is_some_and(|expires| expires <= state.clock.now());
+    let ended = row.token.expires_at.is_some_and(|expires| expires <= state.now());
     if row.secret_hash != secret::hash(secret) || ended {
         return Ok(None);
     }
@@ -219,7 +219,7 @@ pub(crate) async fn create_token(
     bounds: Bounds,
 ) -> Result<CreatedToken, DbError> {
     let fresh = secret::with_id(secret::TOKEN, bounds.id);
-    let now = state.clock.now();
+    let now = state.now();
     let asked = request.expires_in_seconds.map(|seconds| later(now, Duration::from_secs(seconds.into())));
     let new = NewToken {
         id: &fresh.id,
@@ -243,7 +243,7 @@ pub(crate) async fn create_token(
 /// Signs `user` in; the password was found right.
 pub(crate) async fn start_session(state: &State, user: User) -> Result<Session, DbError> {
     let fresh = secret::fresh(secret::SESSION);
-    let now = state.clock.now();
+    let now = state.now();
     let expires_at = later(now, IDLE);
     state.db.insert_session(&fresh.id, user.id, &fresh.hash, now, expires_at).await?;
     Ok(Session { id: fresh.id, secret: fresh.shown, expires_at, user })

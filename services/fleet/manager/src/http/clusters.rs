@@ -90,7 +90,7 @@ pub(super) async fn create(
         labels: request.labels,
         operation: None,
         server_name: server_name(&id),
-        created_at: state.clock.now(),
+        created_at: state.now(),
     };
     let operation = begin(&state, at.organization.id, OperationKind::ClusterCreate, &cluster);
     match state.db.insert_cluster(at.organization.id, &cluster, &operation).await {
@@ -174,7 +174,7 @@ pub(super) async fn delete_cluster(
     cluster: &Cluster,
 ) -> Answer<Operation> {
     let new = begin(state, organization, OperationKind::ClusterDelete, cluster);
-    match state.db.delete_cluster(cluster.id, &new, state.clock.now()).await? {
+    match state.db.delete_cluster(cluster.id, &new, state.now()).await? {
         Deletion::Begun => {
             state.changes.touch();
             drop(drive_soon(state, cluster.id));
@@ -201,7 +201,7 @@ pub(super) fn begin(
         state: OperationState::Running,
         progress: 0,
         message: "begun".to_owned(),
-        created_at: state.clock.now(),
+        created_at: state.now(),
         finished_at: None,
     };
     NewOperation { operation, organization_id, cluster_id: cluster.id, node_pool: None, size_before: None }

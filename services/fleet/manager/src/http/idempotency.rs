@@ -128,8 +128,8 @@ struct Started {
 async fn start(state: &State, at: &KeptKey, request_hash: &str) -> Answer<Start> {
     // Twice, should the row be forgotten between two looks at it.
     for _ in 0..3 {
-        let now = stored(state.clock.now());
-        let (id, lease) = (Uuid::now_v7(), stored(later(now, LEASE)));
+        let now = state.now();
+        let (id, lease) = (Uuid::now_v7(), later(now, LEASE));
         if let Some(row) = state.db.kept(at).await? {
             if later(row.created_at, KEPT) <= now {
                 state.db.forget(at, row.created_at).await?;
@@ -172,7 +172,7 @@ async fn work(
             tokio::select! {
                 answer = &mut handler => break answer,
                 () = tokio::time::sleep(RENEWAL) => {
-                    let longer = stored(later(state.clock.now(), LEASE));
+                    let longer = later(state.now(), LEASE);
                     match state.db.take_lease(at, lease, longer).await {
                         Ok(true) => lease = longer,
                         // Lost, or the database is away: what is done is done under the same id by whoever
@@ -204,7 +204,7 @@ async fn record(
     }
     if !status.is_success() {
         // It may have been done in part; the id stays and anybody may try again at once.
-        state.db.take_lease(at, lease, stored(state.clock.now())).await?;
+        state.db.take_lease(at, lease, state.now()).await?;
         return Ok(answer);
     }
     let (parts, body) = answer.into_parts();
@@ -219,11 +219,6 @@ async fn record(
         state.db.keep_answer(at, status.as_u16(), &seal.close(&kept)?).await?;
     }
     Ok(Response::from_parts(parts, Body::from(body)))
-}
-
-/// What the database will give back: it keeps milliseconds, and a lease is compared for equality.
-fn stored(at: Timestamp) -> Timestamp {
-    Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at)
 }
 
 /// Seals one caller's answer to one key.

@@ -123,7 +123,7 @@ pub(super) async fn create(
         "roadstead node join --server {server} --tls-server-name {} --token {} --discovery-token-ca-cert-hash {}",
         cluster.server_name, made.token, made.ca_cert_hash
     );
-    let now = state.clock.now();
+    let now = state.now();
     let token = JoinToken {
         id: made.token.split('.').next().unwrap_or_default().to_owned(),
         token: made.token,

@@ -41,7 +41,7 @@ pub(super) async fn create(
 ) -> Answer<(StatusCode, Json<Member>)> {
     within_organization(request.role)?;
     let fresh = secret::fresh(secret::INVITATION);
-    let now = state.clock.now();
+    let now = state.now();
     let invitation = NewInvitation {
         id: &fresh.id,
         secret_hash: &fresh.hash,

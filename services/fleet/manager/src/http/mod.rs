@@ -51,6 +51,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take over a request's head, and stay without one between two.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// And over its body, which is 64 KiB at most.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Connections open at the same time: people and their tools, not machines by the thousand.
 const MAX_CONNECTIONS: usize = 4096;
 
@@ -171,7 +174,9 @@ async fn whole_body(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();
-    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
+    let whole = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY_BYTES));
+    let Ok(whole) = whole.await else { return Failure::TooSlow.into_response() };
+    match whole {
         Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
         Err(_) => Failure::TooLarge.into_response(),
     }

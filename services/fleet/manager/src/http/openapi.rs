@@ -135,24 +135,26 @@ fn complete(operation: &mut Operation, route: &Route, method: &Method) {
     if keyed {
         operation.parameters.get_or_insert_default().push(idempotency_key());
     }
-    let takes_query = operation
-        .parameters
-        .iter()
-        .flatten()
-        .any(|parameter| parameter.parameter_in == ParameterIn::Query);
-    let takes_path = operation
-        .parameters
-        .iter()
-        .flatten()
-        .any(|parameter| parameter.parameter_in == ParameterIn::Path);
+    let takes_query =
+        operation.parameters.iter().flatten().any(|parameter| parameter.parameter_in == ParameterIn::Query);
+    let takes_path =
+        operation.parameters.iter().flatten().any(|parameter| parameter.parameter_in == ParameterIn::Path);
     let takes_body = operation.request_body.is_some();
     let sees = !matches!(route.need, Need::Nothing | Need::SignedIn | Need::SomeAdmin);
     for (status, applies, description) in [
-        ("400", takes_body || takes_query || keyed, "A value is not one the field takes; the detail names it."),
+        (
+            "400",
+            takes_body || takes_query || keyed,
+            "A value is not one the field takes; the detail names it.",
+        ),
         ("401", !anybody, "Not signed in, or what was shown has ended."),
-        ("403", !anybody && route.need != Need::SignedIn || !anybody && !method.is_safe(),
-            "The caller's role does not suffice; or a cookie was sent from another site's page."),
+        (
+            "403",
+            !anybody && route.need != Need::SignedIn || !anybody && !method.is_safe(),
+            "The caller's role does not suffice; or a cookie was sent from another site's page.",
+        ),
         ("404", sees || takes_path, "It does not exist, or not for this caller."),
+        ("408", takes_body || keyed, "The body did not arrive in time."),
         ("409", keyed, "The first request with this Idempotency-Key is not answered yet."),
         ("413", takes_body || keyed, "A body is at most 64 KiB."),
         ("415", takes_body, "The body is not JSON."),
@@ -201,6 +203,7 @@ fn title(status: &str) -> &'static str {
         "401" => "Not signed in",
         "403" => "Not allowed",
         "404" => "Not found",
+        "408" => "Too slow",
         "409" => "Conflict",
         "413" => "Request too large",
         "415" => "Unsupported media type",

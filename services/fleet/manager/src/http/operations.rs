@@ -112,7 +112,7 @@ pub(super) async fn cancel(
         percent: found.operation.progress,
         message: format!("cancelled by {}", at.caller.name()),
     };
-    state.db.cancelled(found.operation.id, &by, state.clock.now()).await?;
+    state.db.cancelled(found.operation.id, &by, state.now()).await?;
     state.changes.touch();
     let ended = state.db.operation(at.organization.id, found.operation.id).await?;
     Ok(Json(ended.ok_or(Failure::NotFound("operation"))?.operation))

@@ -39,8 +39,7 @@ pub(super) async fn create(
     NewId(id): NewId,
     Body(request): Body<CreateOrganization>,
 ) -> Answer<(StatusCode, Json<Organization>)> {
-    let organization =
-        Organization { id: OrgId::from_uuid(id), name: request.name, created_at: state.clock.now() };
+    let organization = Organization { id: OrgId::from_uuid(id), name: request.name, created_at: state.now() };
     match state.db.insert_organization(&organization).await {
         Ok(()) => Ok((StatusCode::CREATED, Json(organization))),
         Err(DbError::Constraint) => {

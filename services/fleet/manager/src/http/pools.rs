@@ -75,7 +75,7 @@ pub(super) async fn create(
         machines: Vec::new(),
         ready: 0,
         message: None,
-        created_at: state.clock.now(),
+        created_at: state.now(),
         operation: None,
     };
     let operation = on_pool(&state, &at, OperationKind::NodePoolCreate, &pool, None);
@@ -176,7 +176,7 @@ pub(super) async fn delete_pool(
     pool: &NodePool,
     new: NewOperation,
 ) -> Answer<Operation> {
-    match state.db.delete_pool(cluster.id, pool.id, &new, state.clock.now()).await? {
+    match state.db.delete_pool(cluster.id, pool.id, &new, state.now()).await? {
         PoolChange::Done => {
             changed(state, cluster);
             Ok(new.operation)
@@ -195,7 +195,7 @@ pub(super) async fn resize(
     operation: Option<&NewOperation>,
 ) -> Answer<()> {
     let change = (&pool.name, pool.size, &pool.labels);
-    match state.db.update_pool(cluster.id, pool.id, change, operation, state.clock.now()).await {
+    match state.db.update_pool(cluster.id, pool.id, change, operation, state.now()).await {
         Ok(PoolChange::Done) => {}
         Ok(PoolChange::NoCluster) => return Err(being_deleted("cluster")),
         Ok(PoolChange::Deleting(_)) => return Err(being_deleted("node pool")),

@@ -64,7 +64,7 @@ async fn grant(state: &State, cluster: &Cluster, person: Person) -> Answer<Grant
     if cluster.state == ClusterState::Deleting {
         return Err(Failure::Unavailable("the cluster is being deleted".to_owned()));
     }
-    if let Some(granted) = state.tokens.find(&person, state.clock.now()) {
+    if let Some(granted) = state.tokens.find(&person, state.now()) {
         return Ok(granted);
     }
     serves(cluster)?;

@@ -105,7 +105,7 @@ pub(super) async fn accept(
     let missing = || Failure::NotFound(NO_INVITATION);
     let (id, secret) = secret::split(secret::INVITATION, request.invitation.expose()).ok_or_else(missing)?;
     let row = state.db.invitation(id).await?.ok_or_else(missing)?;
-    if row.secret_hash != secret::hash(secret) || row.expires_at <= state.clock.now() {
+    if row.secret_hash != secret::hash(secret) || row.expires_at <= state.now() {
         return Err(missing());
     }
     let mut user = row.user;

@@ -138,7 +138,7 @@ async fn assign(state: &State, row: &ClusterRow) -> Result<bool, DriveError> {
     // Until all cells have confirmed it once, each of them may make what it does not have.
     replicas::assign(state, cluster, assignment, row.assigned_generation == 0).await?;
     // Not ready any more if somebody deleted it meanwhile; the next step then drains it.
-    if state.db.assigned(cluster.id, row.generation, state.clock.now()).await? {
+    if state.db.assigned(cluster.id, row.generation, state.now()).await? {
         routing::publish(state).await?;
     }
     Ok(true)
@@ -190,7 +190,7 @@ fn resource(made: fleet_rpc::CloudResource) -> ReceiptResource {
 async fn remove(state: &State, row: &ClusterRow) -> Result<bool, DriveError> {
     let cluster = &row.cluster;
     replicas::remove(state, cluster).await?;
-    let now = state.clock.now();
+    let now = state.now();
     let mut resources = row.drained.clone().unwrap_or_default();
     // Each cell's copy of its data is a resource as well, and it is gone since just now.
     for cell in &cluster.cells {

@@ -141,7 +141,7 @@ async fn take_in(state: &State, report: ClusterReport) -> Result<(), DbError> {
         now.settled |= now.is_settled();
         // Nothing of it is left, says a leader that knows it is to go.
         if now.deleting && now.machines.is_empty() {
-            forgotten |= state.db.forget_pool(pool.id, state.clock.now()).await?;
+            forgotten |= state.db.forget_pool(pool.id, state.now()).await?;
         } else if now != pool.pool && state.db.report_pool(pool.id, &now).await? {
             state.changes.touch();
         }
@@ -163,7 +163,7 @@ async fn settle(state: &State) -> Result<(), DbError> {
         let same = progress.state == fleet_model::OperationState::Running
             && progress.percent == operation.progress
             && progress.message == operation.message;
-        if !same && state.db.progress(operation.id, &progress, state.clock.now()).await? {
+        if !same && state.db.progress(operation.id, &progress, state.now()).await? {
             state.changes.touch();
         }
     }

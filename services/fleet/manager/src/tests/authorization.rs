@@ -175,7 +175,8 @@ async fn credentials_have_one_form() {
         // Wrong credentials are not made good by others.
         (vec![("authorization", bearer("rs_00_00")), ("cookie", cookie(&session))], 401),
     ] {
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         assert_eq!(get(&headers).await, wanted, "{headers:?}");
     }
     harness.stop().await;

@@ -140,7 +140,6 @@ pub(super) async fn kept_secrets_are_sealed(harness: &Harness) {
     let now = harness.now();
     let gone = db.forget_ended(now, now - Duration::from_secs(24 * 3600)).await.unwrap();
     assert_eq!(gone, 1);
-    let organization =
-        Organization { id: OrgId::generate(), name: "acme".parse().unwrap(), created_at: now };
+    let organization = Organization { id: OrgId::generate(), name: "acme".parse().unwrap(), created_at: now };
     db.insert_organization(&organization).await.unwrap();
 }

@@ -30,7 +30,10 @@ pub(super) async fn people_sign_in_and_out(harness: &Harness) {
     assert!(out.header("set-cookie").unwrap().contains("Max-Age=0"));
     harness.send(&who, "GET", SESSION, None).await.is(401);
     // The address is found however it is written.
-    harness.send(&Who::Nobody, "POST", SESSIONS, credentials(&OPERATOR.to_uppercase(), PASSWORD)).await.is(201);
+    harness
+        .send(&Who::Nobody, "POST", SESSIONS, credentials(&OPERATOR.to_uppercase(), PASSWORD))
+        .await
+        .is(201);
 
     harness.organization("red").await;
     let viewer = harness.member("red", "vera@red.example", "viewer").await;
@@ -71,8 +74,7 @@ pub(super) async fn wrong_passwords_run_out(harness: &Harness) {
     for _ in 0..10 {
         harness.send(&Who::Nobody, "POST", SESSIONS, credentials(OPERATOR, "wrong")).await.is(401);
     }
-    let refused =
-        harness.send(&Who::Nobody, "POST", SESSIONS, credentials(OPERATOR, PASSWORD)).await.is(429);
+    let refused = harness.send(&Who::Nobody, "POST", SESSIONS, credentials(OPERATOR, PASSWORD)).await.is(429);
     let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=31).contains(&wait), "{wait}");
     harness.wait(wait);
@@ -177,7 +179,8 @@ pub(super) async fn an_invitation_works_once(harness: &Harness) {
     harness.send(&admin, "POST", MEMBERS, Some(again)).await.is(409);
     // Expired.
     let late = json!({"email": "late@red.example", "role": "viewer"});
-    let late = harness.send(&harness.provider().await, "POST", MEMBERS, Some(late)).await.is(201).text("invitation");
+    let late =
+        harness.send(&harness.provider().await, "POST", MEMBERS, Some(late)).await.is(201).text("invitation");
     harness.wait(7 * 24 * 3600);
     accept(&late, PASSWORD).await.is(404);
 }
@@ -238,9 +241,7 @@ pub(super) async fn nobody_makes_a_token_mightier_than_themselves(harness: &Harn
     let in_an_hour = harness.now() + base_clock::SignedDuration::from_hours(1);
     let short = harness.token(Some(red.id), fleet_model::Role::Admin, None, Some(in_an_hour)).await;
     let provider = harness.provider().await;
-    let request = |role: &str, organization: Option<&str>| {
-        json!({"description": "ci", "role": role, "organization": organization})
-    };
+    let request = |role: &str, organization: Option<&str>| json!({"description": "ci", "role": role, "organization": organization});
     for (who, body, wanted) in [
         (&admin, request("admin", Some("red")), 201),
         (&admin, request("viewer", Some("red")), 201),
@@ -308,9 +309,7 @@ pub(super) async fn a_token_of_one_cluster_sees_no_other(harness: &Harness) {
     let red = harness.organization("red").await;
     let (mine, other) = (harness.cluster(red.id, "mine").await, harness.cluster(red.id, "other").await);
     let admin = harness.member("red", "ann@red.example", "admin").await;
-    let request = |cluster: &str, role: &str| {
-        json!({"description": "", "role": role, "organization": "red", "cluster": cluster})
-    };
+    let request = |cluster: &str, role: &str| json!({"description": "", "role": role, "organization": "red", "cluster": cluster});
     let create = async |body| harness.send(&admin, "POST", "/api/v1/tokens", Some(body)).await;
     create(request("none", "developer")).await.is(404);
     create(request("mine", "admin")).await.is(400);
@@ -401,12 +400,17 @@ pub(super) async fn hostile_values_are_refused_with_words(harness: &Harness) {
         assert!(matches!(answer.status.as_u16(), 404 | 405), "{path}: {answer:?}");
     }
     let huge = harness
-        .send_with(&provider, "POST", organizations, Some(format!(r#"{{"name":"{}"}}"#, "x".repeat(70_000))), &[])
+        .send_with(
+            &provider,
+            "POST",
+            organizations,
+            Some(format!(r#"{{"name":"{}"}}"#, "x".repeat(70_000))),
+            &[],
+        )
         .await;
     assert_eq!(huge.status, 413);
-    let form = harness
-        .send_with(&provider, "POST", organizations, None, &[("content-type", "text/plain")])
-        .await;
+    let form =
+        harness.send_with(&provider, "POST", organizations, None, &[("content-type", "text/plain")]).await;
     assert_eq!(form.status, 415);
 }
 

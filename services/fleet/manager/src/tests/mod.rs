@@ -176,8 +176,7 @@ impl Harness {
         body: Option<String>,
         headers: &[(&str, &str)],
     ) -> Answered {
-        let mut request =
-            Request::builder().method(method).uri(path).header("host", "roadstead.test:8443");
+        let mut request = Request::builder().method(method).uri(path).header("host", "roadstead.test:8443");
         match who {
             Who::Nobody => {}
             Who::Bearer(secret) => request = request.header("authorization", format!("Bearer {secret}")),
@@ -200,11 +199,8 @@ impl Harness {
         let (parts, body) = response.into_parts();
         // A stream of events does not end; who is interested in its status does not read it.
         let is_stream = parts.headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
-        let bytes = if is_stream {
-            Default::default()
-        } else {
-            axum::body::to_bytes(body, 1 << 20).await.unwrap()
-        };
+        let bytes =
+            if is_stream { Default::default() } else { axum::body::to_bytes(body, 1 << 20).await.unwrap() };
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Answered { status: parts.status, headers: parts.headers, body }
     }
@@ -231,9 +227,11 @@ impl Harness {
     pub(super) async fn member(&self, organization: &str, email: &str, role: &str) -> Who {
         let provider = self.provider().await;
         let path = format!("/api/v1/organizations/{organization}/members");
-        let made = self.send(&provider, "POST", &path, Some(json!({"email": email, "role": role}))).await.is(201);
+        let made =
+            self.send(&provider, "POST", &path, Some(json!({"email": email, "role": role}))).await.is(201);
         let accept = json!({"invitation": made.text("invitation"), "name": email, "password": PASSWORD});
-        let session = self.send(&Who::Nobody, "POST", "/api/v1/invitations/accept", Some(accept)).await.is(201);
+        let session =
+            self.send(&Who::Nobody, "POST", "/api/v1/invitations/accept", Some(accept)).await.is(201);
         Who::Bearer(session.text("secret"))
     }
 

@@ -61,7 +61,11 @@ fn every_operation_is_described_completely() {
             assert!(response["description"].is_string(), "{here} {status}: no description");
             if status.starts_with(['4', '5']) {
                 let content = response["content"].as_object().unwrap();
-                assert_eq!(content.keys().collect::<Vec<_>>(), ["application/problem+json"], "{here} {status}");
+                assert_eq!(
+                    content.keys().collect::<Vec<_>>(),
+                    ["application/problem+json"],
+                    "{here} {status}"
+                );
             }
         }
     }
