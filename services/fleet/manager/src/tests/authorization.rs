@@ -46,15 +46,15 @@ async fn every_route_and_every_caller() {
     let callers = callers(&harness).await;
     let mut table = LEGEND.to_owned();
     let names: Vec<String> = callers.iter().map(|caller| format!("{:<17}", caller.name)).collect();
-    writeln!(table, "{:<80}{}", "", names.concat().trim_end()).unwrap();
+    writeln!(table, "{:<92}{}", "", names.concat().trim_end()).unwrap();
     let mut rows: Vec<routes::Route> = routes::all();
-    // Deletions last: what is deleted answers no more questions.
-    rows.sort_by_key(|route| (route.method == Some(Method::DELETE), route.path.len()));
+    // Deletions last, of one's own session at the very end: what is deleted answers no more questions.
+    rows.sort_by_key(|route| (route.method == Some(Method::DELETE), route.path == "/api/v1/session"));
     let mut lines = Vec::new();
     for route in &rows {
         let method = route.method.clone().unwrap_or(Method::GET);
         let shown = route.method.as_ref().map_or("ANY", |method| method.as_str());
-        let mut line = format!("{:<80}", format!("{shown} {}", route.path));
+        let mut line = format!("{:<92}", format!("{shown} {}", route.path));
         for caller in &callers {
             let answered = ask(&harness, caller, &method, route.path).await;
             write!(line, "{answered:<17}").unwrap();

@@ -384,7 +384,6 @@ pub(super) async fn hostile_values_are_refused_with_words(harness: &Harness) {
         "/api/v1/organizations?limit=-9223372036854775809",
         "/api/v1/organizations?limit=1&limit=2",
         "/api/v1/organizations?continue=%00",
-        "/api/v1/organizations?continue=%ff",
     ] {
         harness.send(&provider, "GET", path, None).await.is(400);
     }
