@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use base_ids::Slug;
-use dev_testkit::{Fleet, Options};
+use dev_testkit::{Fleet, Options, is_root};
 use fleet_client::{Client, ClientError};
-use fleet_model::{ClusterState, CreateCluster, CreateToken, Event, OperationState, Role};
+use fleet_model::{
+    ClusterState, CreateCluster, CreateNodePool, CreateToken, Event, NodePoolState, OperationState, Role,
+    UpdateNodePool,
+};
 use futures::StreamExt;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -197,6 +200,102 @@ async fn a_key_makes_one_of_everything(fleet: &Fleet) -> Result<()> {
     ensure!(without.as_ref().err().and_then(ClientError::status) == Some(409), "{without:?}");
     let operation = client.delete_cluster(&demo, first.id).await?;
     client.finished(&demo, operation.id, PATIENCE, |_| {}).await?;
+    Ok(())
+}
+
+/// Machines for real: a pool, a pod on it, its log followed through the proxy, and a receipt that names it all.
+#[test]
+fn a_pool_s_machines_come_and_go() -> Result<()> {
+    if !is_root() {
+        println!("machines are made of namespaces, which takes root");
+        return Ok(());
+    }
+    let fleet = Fleet::start(Options::default())?;
+    let outcome = runtime()?.block_on(async {
+        let (client, demo, plain) = (fleet.client()?, slug("demo"), Plain::new(&fleet)?);
+        let admin = std::fs::read_to_string(fleet.data().join("admin.token"))?;
+        let begun = Instant::now();
+        let request: CreateNodePool =
+            serde_json::from_value(json!({"name": "workers", "size": 1, "labels": {"tier": "w"}}))?;
+        let pool = client.create_node_pool(&demo, &demo, &request).await?;
+        finish(&client, pool.operation).await?;
+        let pool = client.node_pool(&demo, &demo, pool.id).await?;
+        println!("pool machine to Ready: {} ms", begun.elapsed().as_millis());
+        ensure!(pool.state == NodePoolState::Ready && pool.ready == 1, "{pool:?}");
+        let machine = pool.machines.first().context("no machine")?;
+        let node: Value = plain
+            .request(Method::GET, &format!("/clusters/demo/proxy/api/v1/nodes/{}", machine.name), &admin)
+            .send()
+            .await?
+            .json()
+            .await?;
+        ensure!(node["metadata"]["labels"]["tier"] == "w", "{node}");
+        // Nothing is started on a disk that is almost full, and waiting does not help.
+        let taints = node["spec"]["taints"].to_string();
+        ensure!(
+            !taints.contains("disk-pressure"),
+            "this machine's disk is almost full; make room and try again"
+        );
+
+        follow_a_log(&plain, &admin).await.context("log")?;
+
+        let change = UpdateNodePool { size: Some(0), ..UpdateNodePool::default() };
+        let pool = client.update_node_pool(&demo, &demo, pool.id, &change).await?;
+        finish(&client, pool.operation).await?;
+        ensure!(client.node_pool(&demo, &demo, pool.id).await?.machines.is_empty());
+
+        // Another one, so that the cluster's end has something to drain.
+        let change = UpdateNodePool { size: Some(1), ..UpdateNodePool::default() };
+        let pool = client.update_node_pool(&demo, &demo, pool.id, &change).await?;
+        finish(&client, pool.operation).await?;
+        let cluster = client.cluster(&demo, &demo).await?;
+        let operation = client.delete_cluster(&demo, cluster.id).await?;
+        finish(&client, Some(operation.id)).await?;
+        let receipt = client.receipt(&demo, cluster.id).await?;
+        let machines = receipt.resources.iter().filter(|one| one.kind == "machine").count();
+        ensure!(machines == 2, "{receipt:?}");
+        ensure!(receipt.resources.iter().all(|one| one.created_at <= one.deleted_at), "{receipt:?}");
+        anyhow::Ok(())
+    });
+    fleet.explain(outcome)
+}
+
+async fn finish(client: &Client, operation: Option<base_ids::OperationId>) -> Result<()> {
+    // One that has ended by the time it is looked at is none that runs.
+    if let Some(id) = operation {
+        client.finished(&slug("demo"), id, 3 * PATIENCE, |_| {}).await?;
+    }
+    Ok(())
+}
+
+async fn follow_a_log(plain: &Plain, admin: &str) -> Result<()> {
+    let pods = "/clusters/demo/proxy/api/v1/namespaces/default/pods";
+    let pod = json!({
+        "metadata": {"name": "ticking"},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
+            "name": "main", "image": "roadstead.local/demo:1",
+            "command": ["sh", "-c", "n=0; while true; do n=$((n+1)); echo tick-$n; sleep 1; done"],
+        }]},
+    });
+    let made = plain.request(Method::POST, pods, admin).json(&pod).send().await?;
+    ensure!(made.status() == StatusCode::CREATED, "{}", made.text().await?);
+    until(|| async {
+        let found = plain.request(Method::GET, &format!("{pods}/ticking"), admin).send().await?;
+        let found: Value = found.json().await?;
+        Ok(found["status"]["phase"] == "Running")
+    })
+    .await
+    .context("the pod does not run")?;
+    let mut log =
+        plain.request(Method::GET, &format!("{pods}/ticking/log?follow=true"), admin).send().await?;
+    ensure!(log.status() == StatusCode::OK, "{}", log.status());
+    let mut text = String::new();
+    while !text.contains("tick-4") {
+        let chunk = tokio::time::timeout(PATIENCE, log.chunk()).await.context("the log is silent")??;
+        text += std::str::from_utf8(&chunk.context("the log ended")?)?;
+    }
+    drop(log);
+    plain.request(Method::DELETE, &format!("{pods}/ticking"), admin).send().await?;
     Ok(())
 }
 
