@@ -6,6 +6,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::proto::provider_server::{Provider, ProviderServer};
 use crate::{SharedCloud, convert, proto};
@@ -14,7 +15,10 @@ use crate::{SharedCloud, convert, proto};
 /// connection, and clouds throttle far below this.
 const CALLS_AT_ONCE: usize = 64;
 
-/// Serves `cloud` to whoever shows a certificate of `ca_pem`, until `tasks` is stopped.
+/// The common name that the fleet's CA gives to cells and to nobody else.
+const CALLER: &str = "cell";
+
+/// Serves `cloud` to whoever shows a cell's certificate of `ca_pem`, until `tasks` is stopped.
 pub fn serve(
     listener: TcpListener,
     identity: &Issued,
@@ -28,7 +32,7 @@ pub fn serve(
     let server = Server::builder()
         .tls_config(tls)?
         .concurrency_limit_per_connection(CALLS_AT_ONCE)
-        .add_service(ProviderServer::new(Service(cloud)));
+        .add_service(ProviderServer::with_interceptor(Service(cloud), cells_only));
     let stop = tasks.stopping();
     tasks.spawn_to_end(async move {
         let incoming = TcpListenerStream::new(listener);
@@ -38,6 +42,20 @@ pub fn serve(
         }
     });
     Ok(())
+}
+
+/// Managers and gateways have certificates of the same CA; what is asked here costs money, and only a
+/// cell's loops keep books of it.
+fn cells_only(request: Request<()>) -> Result<Request<()>, Status> {
+    let certificates = request.peer_certs();
+    let name = certificates.as_ref().and_then(|chain| chain.first()).and_then(|der| {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        Some(certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned())
+    });
+    match name.as_deref() == Some(CALLER) {
+        true => Ok(request),
+        false => Err(Status::unauthenticated("only cells ask a cloud provider")),
+    }
 }
 
 struct Service(SharedCloud);

@@ -64,6 +64,11 @@ async fn a_stranger_and_a_dead_provider() {
     assert!(matches!(error, CloudError::Unavailable(_)), "{error}");
     assert_eq!(fake.count(Call::Describe), 1);
 
+    let gateway = Remote::new(address, ca.cert_pem(), &issue(&ca, "gateway")).unwrap();
+    let error = gateway.describe().await.unwrap_err();
+    assert!(error.to_string().contains("only cells"), "{error}");
+    assert_eq!(fake.count(Call::Describe), 1);
+
     fake.fail(Call::ListMachines, CloudError::Exhausted("enough".to_owned()));
     let error = remote.list_machines(TenantId::generate()).await.unwrap_err();
     assert_eq!(error, CloudError::Exhausted("enough".to_owned()));

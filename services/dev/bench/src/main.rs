@@ -3,6 +3,7 @@
 //! Each row says what was measured, over how many, and the aim it is held against. A figure that misses
 //! its aim is printed, not hidden; nothing here passes or fails.
 
+mod cloud;
 mod console;
 mod replicas;
 mod rows;
@@ -44,6 +45,9 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let fleet = Fleet::start_binary(&arguments.binary, Options { demo: true, ..Options::default() })?;
     let mut rows = runtime.block_on(measure(&fleet, &arguments))?;
+    if dev_testkit::is_root() {
+        rows.extend(runtime.block_on(cloud::figures(&fleet)).context("cloud")?);
+    }
     if let Some(sources) = &arguments.sources {
         rows.extend(console::figures(&fleet, sources).context("console")?);
     }

@@ -219,6 +219,7 @@ impl Fleet {
     pub fn kill(&mut self) -> Result<()> {
         let mut all = self.children("cell")?;
         all.extend(self.children("gateway")?);
+        all.extend(self.children("cloud-local")?);
         let Some(mut child) = self.child.take() else { return Ok(()) };
         child.kill()?;
         child.wait()?;

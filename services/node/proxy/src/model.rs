@@ -72,6 +72,8 @@ pub struct ServiceModel {
     pub internal_local: bool,
     /// externalTrafficPolicy: Local
     pub external_local: bool,
+    /// healthCheckNodePort: where balancers ask whether this node has endpoints.
+    pub health_port: Option<u16>,
     /// sessionAffinity: ClientIP
     pub affinity_seconds: Option<u32>,
 }
@@ -131,6 +133,10 @@ impl ServiceModel {
             ports: ports.collect(),
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+            health_port: spec
+                .health_check_node_port
+                .and_then(|port| u16::try_from(port).ok())
+                .filter(|port| *port != 0 && spec.external_traffic_policy.as_deref() == Some("Local")),
             affinity_seconds: affinity.and_then(|seconds| u32::try_from(seconds).ok()),
         })
     }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::compile::{LocalService, NodeFacts, Pieces, compile, compile_local};
+use crate::health::Answering;
 use crate::model::{ServiceKey, ServiceModel, SliceModel};
 use crate::rules::{Rules, StaleFlow};
 
@@ -178,6 +179,7 @@ impl Proxy {
         let mut in_kernel = !self.is_in_kernel().await && self.apply(&rules.everything()).await;
         let mut stale = Vec::new();
         let mut check = tokio::time::interval(CHECK_EVERY);
+        let mut answering = Answering::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -190,6 +192,8 @@ impl Proxy {
                 }
             }
             let Some(changes) = self.take_changes() else { continue };
+            // What fails here is tried again with the next change or check.
+            answering.become_(self.health_ports()).await;
             let change = rules.change(changes);
             stale.extend(change.stale);
             if in_kernel && change.transaction.is_empty() {
@@ -242,6 +246,19 @@ impl Proxy {
             (key, pieces)
         });
         Some(compiled.collect())
+    }
+
+    /// Ports on which balancers ask, and how many endpoints of the Service they would find here.
+    fn health_ports(&self) -> BTreeMap<u16, (ServiceKey, usize)> {
+        let model = self.shared.model.lock();
+        let asked = model.services.iter().filter_map(|(key, service)| Some((service.health_port?, key)));
+        let counted = asked.map(|(port, key)| {
+            let slices = model.slices.get(key).into_iter().flat_map(BTreeMap::values);
+            let here = slices.flat_map(|slice| &slice.endpoints).filter(|one| one.local && one.ready);
+            let addresses: HashSet<_> = here.map(|one| one.address).collect();
+            (port, (key.clone(), addresses.len()))
+        });
+        counted.collect()
     }
 
     async fn is_in_kernel(&self) -> bool {

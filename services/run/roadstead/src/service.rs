@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use base_clock::SystemClock;
-use base_files::{lock_dir, private_dir};
+use base_files::{DirLock, lock_dir, private_dir};
 use base_net::pki::Issued;
 use base_net::tasks::Tasks;
 use cloud_local::Local;
@@ -24,6 +24,9 @@ use base_child::{die_with_parent, say_ready};
 
 /// How long tasks get to end after the signal.
 const STOP_PATIENCE: Duration = Duration::from_secs(12);
+
+/// Longer than a provider takes to end its machines.
+const LOCK_PATIENCE: Duration = Duration::from_secs(25);
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CellReady {
@@ -78,7 +81,7 @@ pub async fn cloud_local(config: &Path) -> Result<()> {
     let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-cloud-local"))?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     private_dir(&config.data_dir)?;
-    let _lock = lock_dir(&config.data_dir)?;
+    let _lock = lock_in_turn(&config.data_dir).await?;
     let tasks = Tasks::new();
     let listener = listen(config.listen, config.any_port_if_taken).await?;
     let rpc = listener.local_addr()?;
@@ -90,6 +93,19 @@ pub async fn cloud_local(config: &Path) -> Result<()> {
     local.stop().await;
     tasks.stop(STOP_PATIENCE).await;
     Ok(())
+}
+
+/// A provider whose fleet was killed is still ending its machines when the next one starts.
+async fn lock_in_turn(dir: &Path) -> Result<DirLock> {
+    let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+    loop {
+        match lock_dir(dir) {
+            Err(_) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            locked => return locked,
+        }
+    }
 }
 
 async fn listen(address: SocketAddr, any_port_if_taken: bool) -> Result<TcpListener> {
