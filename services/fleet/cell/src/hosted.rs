@@ -89,6 +89,7 @@ impl Hosted {
             clock: cell.clock.clone(),
             dialer: Some(Arc::new(Dialer {
                 cluster: id,
+                group: group.clone(),
                 registry: tunnels.clone(),
                 peers: cell.peers.clone(),
             })),

@@ -252,11 +252,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether `cell` has a replica of a cluster that is served here.
-    pub(crate) fn is_shared_with(&self, cluster: TenantId, cell: CellId) -> bool {
-        self.cluster(cluster).is_some_and(|hosted| hosted.group().cells().contains(&cell))
-    }
-
     fn order(&self, id: TenantId) -> Arc<Mutex<()>> {
         self.orders.lock().entry(id).or_default().clone()
     }

@@ -22,6 +22,7 @@ const APISERVER: &str = "apiserver";
 /// Reaches nodes through the tunnel they have, here or at another cell of the cluster.
 pub(crate) struct Dialer {
     pub(crate) cluster: TenantId,
+    pub(crate) group: Group,
     pub(crate) registry: Registry,
     pub(crate) peers: Arc<Peers>,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Dialer {
 impl NodeDialer for Dialer {
     async fn dial(&self, node: &str, address: SocketAddr) -> io::Result<Box<dyn Stream>> {
         if !self.registry.is_connected(node)
-            && let Some(cell) = self.peers.holder(self.cluster, node)
+            && let Some(cell) = self.peers.holder(self.cluster, &self.group.cells(), node)
         {
             return Ok(Box::new(open_relay(&self.peers, cell, self.cluster, node, address).await?));
         }
@@ -38,7 +39,7 @@ impl NodeDialer for Dialer {
     }
     fn connected(&self) -> Vec<String> {
         let mut nodes = self.registry.connected();
-        nodes.extend(self.peers.nodes_elsewhere(self.cluster));
+        nodes.extend(self.peers.nodes_elsewhere(self.cluster, &self.group.cells()));
         nodes.sort();
         nodes.dedup();
         nodes

@@ -183,17 +183,19 @@ impl Peers {
         self.elsewhere.write().retain(|(_, at), _| *at != cell);
     }
 
-    /// Another cell that holds the node's tunnel.
-    pub(crate) fn holder(&self, cluster: TenantId, node: &str) -> Option<CellId> {
+    /// The one of `cells` that holds the node's tunnel.
+    pub(crate) fn holder(&self, cluster: TenantId, cells: &[CellId], node: &str) -> Option<CellId> {
         let elsewhere = self.elsewhere.read();
-        let holds = |nodes: &Vec<String>| nodes.iter().any(|one| one == node);
-        elsewhere.iter().find(|((of, _), nodes)| *of == cluster && holds(nodes)).map(|((_, cell), _)| *cell)
+        let holds = |cell: &&CellId| {
+            elsewhere.get(&(cluster, **cell)).is_some_and(|nodes| nodes.iter().any(|one| one == node))
+        };
+        cells.iter().find(holds).copied()
     }
 
-    /// All nodes of the cluster whose tunnel ends at another cell.
-    pub(crate) fn nodes_elsewhere(&self, cluster: TenantId) -> Vec<String> {
+    /// All nodes of the cluster whose tunnel ends at one of `cells`.
+    pub(crate) fn nodes_elsewhere(&self, cluster: TenantId, cells: &[CellId]) -> Vec<String> {
         let elsewhere = self.elsewhere.read();
-        elsewhere.iter().filter(|((of, _), _)| *of == cluster).flat_map(|(_, nodes)| nodes.clone()).collect()
+        cells.iter().filter_map(|cell| elsewhere.get(&(cluster, *cell))).flatten().cloned().collect()
     }
 
     fn link_to(&self, cell: CellId) -> Option<Arc<Link>> {

@@ -106,9 +106,9 @@ async fn answer(
     let slots = Arc::new(Semaphore::new(ANSWERING));
     while let Ok(Some(frame)) = inbound.message().await {
         for held in frame.tunnels {
-            if let Some(cluster) = tenant(&held.cluster_id)
-                && shared.is_shared_with(cluster, from)
-            {
+            // Of clusters that are not open yet as well: it is said once. Whether that cell has a replica is
+            // looked at when it matters.
+            if let Some(cluster) = tenant(&held.cluster_id) {
                 shared.peers.note_elsewhere(cluster, from, held.nodes);
             }
         }
