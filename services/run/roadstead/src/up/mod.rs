@@ -106,6 +106,16 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     let client = admin(layout, &ca, &manager).await?;
     operator(layout, &manager).await?;
     progress(&format!("manager on https://{}", manager.rest_address));
+    progress(&if fleet_console::is_built() {
+        let password = layout.admin_password();
+        format!(
+            "console on https://{}: sign in as {OPERATOR}, password in {}",
+            manager.rest_address,
+            password.display()
+        )
+    } else {
+        "no console in this binary: `cargo xtask console` builds it for the next one".to_owned()
+    });
 
     if options.no_demo {
         println!(

@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
-import { age, bytes, memory, nodeStatus, podReady, podStatus, workloadStatus } from "./show";
-import type { Node, Pod, Workload } from "./types";
+import {
+  age, bytes, externalAddress, memory, nodeStatus, podReady, podStatus, servicePorts, workloadStatus,
+} from "./show";
+import type { Node, Pod, Service, Workload } from "./types";
 
 const pod = (status: Pod["status"], rest: Partial<Pod> = {}, deleted = false): Pod => ({
   metadata: { name: "p", uid: "1", resourceVersion: "1", ...(deleted && { deletionTimestamp: "2026-12-01T00:00:00Z" }) },
@@ -97,6 +99,22 @@ test.each([
   ["Job", workload({}, { conditions: [{ type: "Failed", status: "True" }] }), "Failed", "bad", 0, 1],
 ] as const)("a %s %#", (kind, given, text, tone, count, wanted) => {
   expect(workloadStatus(kind, given)).toMatchObject({ text, tone, ready: count, wanted });
+});
+
+const service = (spec: Service["spec"], ingress?: { ip?: string; hostname?: string }[]): Service => ({
+  metadata: { name: "s", uid: "1", resourceVersion: "1" },
+  ...(spec && { spec }),
+  ...(ingress && { status: { loadBalancer: { ingress } } }),
+});
+
+test.each([
+  [service({ type: "ClusterIP", ports: [{ port: 80 }] }), undefined, "80/TCP"],
+  [service({ type: "LoadBalancer", ports: [{ port: 80, nodePort: 30080 }] }), "<pending>", "80:30080/TCP"],
+  [service({ type: "LoadBalancer" }, [{ ip: "127.77.0.1" }, { hostname: "lb.example" }]), "127.77.0.1, lb.example", ""],
+  [service({ type: "ExternalName", externalName: "db.example" }), "db.example", ""],
+  [service({ ports: [{ port: 53, protocol: "UDP" }, { port: 53 }] }), undefined, "53/UDP, 53/TCP"],
+])("a service %#", (given, address, ports) => {
+  expect([externalAddress(given), servicePorts(given)]).toEqual([address, ports]);
 });
 
 test.each([

@@ -1,7 +1,7 @@
 /** How Kubernetes objects read to a person: the words `kubectl get` uses where it has some. Pure. */
 
 import type { Tone } from "../ui/tone";
-import type { ContainerStatus, Event, Node, Pod, Workload } from "./types";
+import type { ContainerStatus, Event, Node, Pod, Service, Workload } from "./types";
 
 export type Shown = { text: string; tone: Tone; why?: string | undefined };
 
@@ -136,6 +136,27 @@ function counted(ready: number, wanted: number, workload: Workload): Shown & { r
 
 export function images(workload: Workload): string {
   return (workload.spec?.template?.spec?.containers ?? []).map((one) => one.image ?? "").join(", ");
+}
+
+/** Where a Service is reached from outside, in kubectl's words; `undefined` when it is not meant to be. */
+export function externalAddress(service: Service): string | undefined {
+  switch (service.spec?.type) {
+    case "LoadBalancer": {
+      const ingress = service.status?.loadBalancer?.ingress ?? [];
+      return ingress.map((one) => one.hostname ?? one.ip ?? "").join(", ") || "<pending>";
+    }
+    case "ExternalName":
+      return service.spec.externalName;
+    default:
+      return undefined;
+  }
+}
+
+/** `80/TCP, 443:30443/TCP` */
+export function servicePorts(service: Service): string {
+  return (service.spec?.ports ?? [])
+    .map(({ port, nodePort, protocol = "TCP" }) => `${port}${nodePort ? `:${nodePort}` : ""}/${protocol}`)
+    .join(", ");
 }
 
 /** Milliseconds since the epoch of the last time the event was seen. */

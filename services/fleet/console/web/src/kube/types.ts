@@ -76,6 +76,16 @@ export type Workload = KubeObject & {
   };
 };
 
+export type Service = KubeObject & {
+  spec?: {
+    type?: string;
+    clusterIP?: string;
+    externalName?: string;
+    ports?: { port: number; protocol?: string; nodePort?: number }[];
+  };
+  status?: { loadBalancer?: { ingress?: { ip?: string; hostname?: string }[] } };
+};
+
 export type Event = KubeObject & {
   type?: string;
   reason?: string;

@@ -23,11 +23,17 @@ export function Accept() {
     if (!known && password !== data.get("again")) {
       throw new ApiError(0, "The passwords differ", "Type the same password twice.");
     }
-    await calls.acceptInvitation({
-      invitation: given || String(data.get("invitation")).trim(),
-      name: String(data.get("name") ?? "").trim(),
-      password,
-    });
+    try {
+      await calls.acceptInvitation({
+        invitation: given || String(data.get("invitation")).trim(),
+        name: String(data.get("name") ?? "").trim(),
+        password,
+      });
+    } catch (thrown) {
+      // They have an account under this address and may have forgotten; the form for that is the other one.
+      if (thrown instanceof ApiError && thrown.status === 401) setKnown(true);
+      throw thrown;
+    }
     await enter();
     await navigate({ to: "/", replace: true });
   });

@@ -1,11 +1,13 @@
-/** Deployments, StatefulSets, DaemonSets and Jobs with their pods, as they are this second. */
+/** Deployments, StatefulSets, DaemonSets and Jobs with their pods, and Services, as they are this second. */
 
 import { Link } from "@tanstack/react-router";
 import { Fragment, useMemo, useState } from "react";
 import { useCollection } from "../../kube/hooks";
 import { podsByWorkload } from "../../kube/owners";
-import { images, podReady, podRestarts, podStatus, type WorkloadKind, workloadStatus } from "../../kube/show";
-import type { KubeObject, Pod, Workload } from "../../kube/types";
+import {
+  externalAddress, images, podReady, podRestarts, podStatus, servicePorts, type WorkloadKind, workloadStatus,
+} from "../../kube/show";
+import type { KubeObject, Pod, Service, Workload } from "../../kube/types";
 import { Age, Badge, Card, Empty, Table } from "../../ui/basics";
 import { Icon } from "../../ui/icons";
 import { Collection } from "./Collection";
@@ -26,6 +28,7 @@ export function Workloads() {
   const jobs = useCollection<Workload>("/apis/batch/v1/jobs");
   const replicaSets = useCollection<KubeObject>("/apis/apps/v1/replicasets");
   const pods = useCollection<Pod>("/api/v1/pods");
+  const services = useCollection<Service>("/api/v1/services");
   const namespace = useNamespace();
   const inNamespace = <T extends KubeObject>(items: readonly T[]): T[] =>
     items
@@ -81,7 +84,37 @@ export function Workloads() {
           </Table>
         </Card>
       )}
+      <Services items={inNamespace(services.items).filter(notTheApi)} />
     </>
+  );
+}
+
+/** Every cluster has the Service `kubernetes`; that it is there says nothing. */
+const notTheApi = ({ metadata }: Service) => metadata.namespace !== "default" || metadata.name !== "kubernetes";
+
+function Services({ items }: { items: Service[] }) {
+  if (items.length === 0) return null;
+  return (
+    <Card title="Services">
+      <Table label="Services" head={["Name", "Namespace", "Type", "Inside", "Outside", "Ports", "Age"]}>
+        {items.map((service) => {
+          const outside = externalAddress(service);
+          return (
+            <tr key={service.metadata.uid}>
+              <th scope="row">{service.metadata.name}</th>
+              <td>{service.metadata.namespace}</td>
+              <td>{service.spec?.type}</td>
+              <td>{service.spec?.clusterIP}</td>
+              <td>{outside === "<pending>" ? <Badge tone="busy">pending</Badge> : (outside ?? "")}</td>
+              <td className="long">{servicePorts(service)}</td>
+              <td>
+                <Age of={service.metadata.creationTimestamp} />
+              </td>
+            </tr>
+          );
+        })}
+      </Table>
+    </Card>
   );
 }
 
