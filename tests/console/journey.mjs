@@ -153,8 +153,14 @@ function journey(browser, watched) {
       await button(page, "Show join command").click();
       const command = await page.getByLabel("the join command").first().textContent();
       assert.match(command ?? "", /roadstead node join .*--token [a-z0-9]{6}\.[a-z0-9]{16}/s);
+      const id = /--token ([a-z0-9]{6})/.exec(command ?? "")?.[1];
+      const listed = page.getByRole("list", { name: "Join tokens" }).getByText(id, { exact: true });
+      await listed.waitFor();
       await page.waitForTimeout(300); // the toast of the rename slides out
       await picture("overview", { fullPage: true });
+      await button(page, `Delete the join token ${id}`).click();
+      await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
+      await listed.waitFor({ state: "detached" });
     }],
     ["nodes are shown", async () => {
       await page.goto(`${url}/o/demo/clusters/demo/nodes`);
@@ -291,6 +297,12 @@ function journey(browser, watched) {
       await link(page, "All clusters").click();
       await row(page, "Clusters", "demo").waitFor();
       assert.equal(await row(page, "Clusters", "azure").count(), 0);
+      await button(page, "Deleted clusters").click();
+      const downloaded = page.waitForEvent("download");
+      await row(page, "Deleted clusters", "azure").getByRole("button", { name: "Receipt" }).click();
+      const receipt = JSON.parse(readFileSync(await (await downloaded).path(), "utf8"));
+      assert.equal(receipt.name, "azure");
+      assert(receipt.signature.length > 80, "the receipt is not signed");
     }],
     ["it is dark when asked to be", async () => {
       await page.getByRole("button", { name: /^Account of/ }).click();

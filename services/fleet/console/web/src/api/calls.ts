@@ -8,6 +8,7 @@ import type {
   CreatedToken,
   Identity,
   JoinToken,
+  JoinTokenInfo,
   Kubeconfig,
   MachineType,
   Member,
@@ -15,6 +16,7 @@ import type {
   Operation,
   Organization,
   Page,
+  Receipt,
   Role,
   Session,
   Version,
@@ -96,6 +98,10 @@ export const kubeconfig = (o: string, c: string) =>
   request<Kubeconfig>(`${cluster(o, c)}/kubeconfig`, { method: "POST", body: {} });
 export const createJoinToken = (o: string, c: string) =>
   request<JoinToken>(`${cluster(o, c)}/join-tokens`, { method: "POST", body: {} });
+export const joinTokens = (o: string, c: string) => all<JoinTokenInfo>(`${cluster(o, c)}/join-tokens`);
+export const deleteJoinToken = (o: string, c: string, id: string) =>
+  request<void>(`${cluster(o, c)}/join-tokens/${seg(id)}`, { method: "DELETE" });
+export const receipts = (o: string) => all<Receipt>(`${org(o)}/receipts`);
 
 export type NewNodePool = {
   name: string;

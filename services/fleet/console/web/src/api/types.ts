@@ -107,6 +107,19 @@ export type CellInfo = { id: string; name: string; clusters: number; reachable: 
 
 export type Kubeconfig = { kubeconfig: string };
 
+/** A join token as it is listed: never with its secret. */
+export type JoinTokenInfo = { id: string; description: string; expires_at?: string | null };
+
+/** The signed end of a cluster. */
+export type Receipt = {
+  cluster: string;
+  name: string;
+  organization: string;
+  deleted_at: string;
+  resources: { kind: string; id: string; created_at: string; deleted_at: string }[];
+  signature: string;
+};
+
 export type JoinToken = {
   id?: string;
   token: string;

@@ -1,8 +1,12 @@
+import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
+import { useState } from "react";
+import * as calls from "../api/calls";
+import { asApiError } from "../api/http";
 import type { Cluster, Operation } from "../api/types";
 import { byName, operationsOf, poolsOf, useLive } from "../live";
 import { useRights } from "../session";
-import { Age, Badge, Empty, Progress, Table } from "../ui/basics";
+import { Age, Badge, Button, download, Empty, Loading, ProblemNote, Progress, Table } from "../ui/basics";
 import { Icon } from "../ui/icons";
 import { toneOf } from "../ui/tone";
 
@@ -55,8 +59,62 @@ export function Clusters() {
           ))}
         </Table>
       )}
+      <Deleted org={org} />
     </main>
   );
+}
+
+/** Receipts of clusters that are gone, read when somebody wants to see them. */
+function Deleted({ org }: { org: string }) {
+  const [open, setOpen] = useState(false);
+  const receipts = useQuery({
+    queryKey: ["receipts", org],
+    queryFn: () => calls.receipts(org),
+    enabled: open,
+    staleTime: 0,
+  });
+  return (
+    <section className="below">
+      <button type="button" className="disclose" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <Icon name={open ? "chevron" : "right"} /> Deleted clusters
+      </button>
+      {open && receipts.isPending && <Loading what="receipts" />}
+      {open && receipts.error && <ProblemNote error={asApiError(receipts.error)} />}
+      {open && receipts.data?.length === 0 && <p className="hint">None was deleted yet.</p>}
+      {open && receipts.data && receipts.data.length > 0 && (
+        <Table label="Deleted clusters" head={["Name", "Deleted", "Resources removed", ""]}>
+          {receipts.data.map((receipt) => (
+            <tr key={receipt.cluster}>
+              <th scope="row">{receipt.name}</th>
+              <td>
+                <Age of={receipt.deleted_at} /> ago
+              </td>
+              <td className="message">{kinds(receipt.resources.map((one) => one.kind))}</td>
+              <td className="row-actions">
+                <Button
+                  look="quiet"
+                  icon="download"
+                  onClick={() => {
+                    const text = `${JSON.stringify(receipt, null, 2)}\n`;
+                    download(`${receipt.name}-receipt.json`, text, "application/json");
+                  }}
+                >
+                  Receipt
+                </Button>
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </section>
+  );
+}
+
+/** `data-key, 2 machine` */
+function kinds(names: string[]): string {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].map(([name, count]) => (count > 1 ? `${count} ${name}` : name)).join(", ");
 }
 
 export function StateOf({ cluster, operation }: { cluster: Cluster; operation: Operation | undefined }) {

@@ -229,6 +229,17 @@ export function CopyButton({ text, label, children }: { text: string; label: str
   );
 }
 
+/** Gives the browser a text to save as a file. */
+export function download(name: string, text: string, type: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  // The browser has taken the bytes over by the next turn.
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
 /** A bar that says how far something is. */
 export function Progress({ value, label }: { value: number; label: string }) {
   return <progress max={100} value={value} aria-label={label} />;

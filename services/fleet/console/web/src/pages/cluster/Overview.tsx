@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import * as calls from "../../api/calls";
@@ -7,8 +8,11 @@ import { useCollection } from "../../kube/hooks";
 import { nodeStatus, podStatus } from "../../kube/show";
 import type { Node, Pod } from "../../kube/types";
 import { liveOf } from "../../live";
+import { queryClient } from "../../router";
 import { useRights } from "../../session";
-import { Age, Button, Card, CopyBlock, CopyButton, Definitions, ProblemNote, TextField } from "../../ui/basics";
+import {
+  Age, Button, Card, CopyBlock, CopyButton, Definitions, download, ProblemNote, TextField,
+} from "../../ui/basics";
 import { ConfirmDialog, FormDialog, say } from "../../ui/overlays";
 import { SLUG, SLUG_HINT } from "../NewCluster";
 import { useCluster } from "./context";
@@ -114,7 +118,7 @@ function KubeconfigCard() {
       {made && (
         <>
           <div className="buttons">
-            <Button look="primary" icon="download" onClick={() => download(file, made.kubeconfig)}>
+            <Button look="primary" icon="download" onClick={() => download(file, made.kubeconfig, "application/yaml")}>
               Download
             </Button>
             <CopyButton text={made.kubeconfig} label="kubeconfig">
@@ -130,19 +134,13 @@ function KubeconfigCard() {
   );
 }
 
-function download(name: string, text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/yaml" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  // The browser has taken the bytes over by the next turn.
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
-
 function JoinCard() {
   const { org, cluster } = useCluster();
-  const { made, error, busy, run } = useMade<JoinToken>(() => calls.createJoinToken(org, cluster.id));
+  const { made, error, busy, run } = useMade<JoinToken>(async () => {
+    const token = await calls.createJoinToken(org, cluster.id);
+    await queryClient.invalidateQueries({ queryKey: joinTokensKey(cluster.id) });
+    return token;
+  });
   return (
     <Card title="Join a machine">
       <p>Any Linux machine that reaches the gateway can be a node, from behind NAT too. Run this on it, as root:</p>
@@ -160,7 +158,52 @@ function JoinCard() {
         </Button>
       )}
       {error && <ProblemNote error={error} />}
+      <JoinTokens />
     </Card>
+  );
+}
+
+const joinTokensKey = (cluster: string) => ["join-tokens", cluster];
+
+/** The tokens that still let a machine in, so that one that went astray can be ended. */
+function JoinTokens() {
+  const { org, cluster } = useCluster();
+  const key = joinTokensKey(cluster.id);
+  const tokens = useQuery({
+    queryKey: key,
+    queryFn: () => calls.joinTokens(org, cluster.id),
+    enabled: cluster.state === "ready",
+  });
+  if (!tokens.data || tokens.data.length === 0) return null;
+  return (
+    <ul className="plain-list" aria-label="Join tokens">
+      {tokens.data.map((token) => (
+        <li key={token.id}>
+          <span>
+            <code>{token.id}</code>
+            <span className="quiet-text">
+              {token.description && ` ${token.description}`}
+              {token.expires_at && `, until ${new Date(token.expires_at).toLocaleString()}`}
+            </span>
+          </span>
+          <ConfirmDialog
+            title={`Delete the join token ${token.id}?`}
+            trigger={
+              <Button look="quiet" icon="trash" aria-label={`Delete the join token ${token.id}`}>
+                Delete
+              </Button>
+            }
+            confirm="Delete"
+            onConfirm={async () => {
+              await calls.deleteJoinToken(org, cluster.id, token.id);
+              await queryClient.invalidateQueries({ queryKey: key });
+            }}
+          >
+            No further machine can join with it. Nodes that have joined stay.
+          </ConfirmDialog>
+        </li>
+      ))}
+    </ul>
   );
 }
 
