@@ -110,7 +110,7 @@ function journey(browser, watched) {
       await button(other.page, "Create").click();
       await row(page, "Clusters", "blue").waitFor();
       await row(page, "Clusters", "blue").getByText("ready").waitFor();
-      await other.page.getByRole("heading", { name: "blue" }).waitFor();
+      await other.page.getByRole("heading", { name: "blue", exact: true }).waitFor();
       await picture("clusters-live");
       await other.context.close();
     }],
@@ -130,8 +130,8 @@ function journey(browser, watched) {
       await page.getByLabel("Name").fill("azure");
       await page.getByLabel("Labels").fill("team=sea, stage=test");
       await button(page, "Save").click();
-      await page.getByRole("heading", { name: "azure" }).waitFor();
-      await page.getByText("stage=test").waitFor();
+      await page.getByRole("heading", { name: "azure", exact: true }).waitFor();
+      await page.getByText("stage=test", { exact: true }).waitFor();
       assert.equal(new URL(page.url()).pathname, "/o/demo/clusters/azure");
     }],
     ["its kubeconfig is copied, downloaded and works", async () => {
@@ -248,7 +248,7 @@ function journey(browser, watched) {
       assert.equal(await guest.page.getByRole("link", { name: "Create cluster" }).count(), 0);
       await link(guest.page, "azure").click();
       await guest.page.getByText("You may look at this cluster").waitFor();
-      // What a viewer reads inside the cluster: pods yes, and nothing is refused on these pages.
+      // They read what the cluster holds: nodes and pods, neither of which azure has.
       await guest.page.getByText("none yet").nth(1).waitFor();
       await camera(guest.page, join(pictures, "viewer"))("overview-dark-narrow", { fullPage: true });
 

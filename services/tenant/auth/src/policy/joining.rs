@@ -13,6 +13,8 @@ pub(super) const PUBLIC: Table =
 
 const ROLES: &[RoleRow] = &[
     role("kubeadm:get-nodes", &[on("get", "core", "nodes")]),
+    // `view` is about namespaces; who looks at a cluster also wants to know what it runs on.
+    role("roadstead:viewers", &[on(READ, "core", "nodes")]),
     // The agent proxies Services, answers DNS, routes between nodes and enforces network policies on every
     // node itself, where a stock cluster runs DaemonSets with such rights.
     role(
@@ -28,6 +30,7 @@ const ROLES: &[RoleRow] = &[
 const BINDINGS: &[BindingRow] = &[
     // People with the role viewer, who come through the manager's proxy (`person_token`).
     bind("roadstead:viewers", "ClusterRole/view", "Group:roadstead:viewers"),
+    bind("roadstead:viewers-of-nodes", "ClusterRole/roadstead:viewers", "Group:roadstead:viewers"),
     bind("kubeadm:cluster-admins", "ClusterRole/cluster-admin", "Group:kubeadm:cluster-admins"),
     bind(
         "kubeadm:get-nodes",

@@ -74,6 +74,12 @@ test.each([
   expect(nodeStatus(given)).toMatchObject({ text, tone });
 });
 
+test("a node that is out of disk says so", () => {
+  const full = node("True");
+  full.status?.conditions?.push({ type: "DiskPressure", status: "True" });
+  expect(nodeStatus(full)).toMatchObject({ text: "Ready, DiskPressure", tone: "bad" });
+});
+
 const workload = (spec: Workload["spec"], status: Workload["status"]): Workload => ({
   metadata: { name: "w", uid: "1", resourceVersion: "1" },
   ...(spec && { spec }),

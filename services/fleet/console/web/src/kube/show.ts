@@ -86,6 +86,11 @@ export function podRestarts(pod: Pod): number {
 export function nodeStatus(node: Node): Shown {
   const ready = node.status?.conditions?.find((one) => one.type === "Ready");
   const cordoned = node.spec?.unschedulable ? ", cordoned" : "";
+  // It runs what it runs, and takes nothing new.
+  const pressure = node.status?.conditions?.find((one) => one.type.endsWith("Pressure") && one.status === "True");
+  if (ready?.status === "True" && pressure) {
+    return { text: `Ready, ${pressure.type}${cordoned}`, tone: "bad", why: pressure.message };
+  }
   if (ready?.status === "True") return { text: `Ready${cordoned}`, tone: cordoned ? "busy" : "good" };
   if (ready?.status === "Unknown" || !ready) return { text: `Unknown${cordoned}`, tone: "bad", why: ready?.message };
   return { text: `NotReady${cordoned}`, tone: "bad", why: ready.message };
