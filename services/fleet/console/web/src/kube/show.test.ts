@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import {
-  age, bytes, externalAddress, memory, nodeStatus, podReady, podStatus, servicePorts, workloadStatus,
+  age, bytes, externalAddress, hasRun, memory, nodeStatus, podReady, podStatus, servicePorts, workloadStatus,
 } from "./show";
 import type { Node, Pod, Service, Workload } from "./types";
 
@@ -52,6 +52,16 @@ test.each<[string, Pod, string, string]>([
   ["is new", pod(undefined), "Pending", "busy"],
 ])("a pod that %s", (_, given, text, tone) => {
   expect(podStatus(given)).toMatchObject({ text, tone });
+});
+
+test.each([
+  [{ name: "c", state: { running: {} } }, true],
+  [{ name: "c", state: { terminated: { exitCode: 0 } } }, true],
+  [{ name: "c", state: { waiting: { reason: "ContainerCreating" } } }, false],
+  [{ name: "c", state: { waiting: { reason: "CrashLoopBackOff" } }, restartCount: 1 }, true],
+  [{ name: "other", state: { running: {} } }, false],
+])("a log is there once there was somebody to write it %#", (status, wanted) => {
+  expect(hasRun(pod({ containerStatuses: [status] }), "c")).toBe(wanted);
 });
 
 test("ready counts against all containers", () => {

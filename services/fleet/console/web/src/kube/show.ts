@@ -73,6 +73,14 @@ function conditionIs(conditions: { type: string; status: string }[] | undefined,
   return (conditions ?? []).some((one) => one.type === type && one.status === status);
 }
 
+/** Whether there is a log to ask for: the kubelet answers 400 for a container that never ran. */
+export function hasRun(pod: Pod, container: string): boolean {
+  const status = [...(pod.status?.initContainerStatuses ?? []), ...(pod.status?.containerStatuses ?? [])].find(
+    (one) => one.name === container,
+  );
+  return Boolean(status?.state?.running ?? status?.state?.terminated) || (status?.restartCount ?? 0) > 0;
+}
+
 /** The READY column. */
 export function podReady(pod: Pod): string {
   const ready = (pod.status?.containerStatuses ?? []).filter((one) => one.ready).length;

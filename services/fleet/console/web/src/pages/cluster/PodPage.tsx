@@ -1,7 +1,7 @@
 import { Link, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { useCollection } from "../../kube/hooks";
-import { eventTime, podReady, podRestarts, podStatus } from "../../kube/show";
+import { eventTime, hasRun, podReady, podRestarts, podStatus } from "../../kube/show";
 import type { Event, Pod } from "../../kube/types";
 import { Age, Badge, Card, Definitions, Empty, Loading, ProblemNote, SelectField, Table } from "../../ui/basics";
 import { useCluster } from "./context";
@@ -68,8 +68,7 @@ export function PodPage() {
           )
         }
       >
-        {/* Once there is a node there is somebody to ask. */}
-        {container && pod.spec?.nodeName ? (
+        {container && hasRun(pod, container) ? (
           <Logs
             key={`${pod.metadata.uid}/${container}`}
             path={`${path}/${encodeURIComponent(name)}/log?container=${encodeURIComponent(container)}`}
@@ -77,7 +76,7 @@ export function PodPage() {
             live={!["Succeeded", "Failed"].includes(pod.status?.phase ?? "")}
           />
         ) : (
-          <Empty title="Not on a node yet, so there is nothing to read" />
+          <Empty title="It has not started yet, so there is nothing to read" />
         )}
       </Card>
       <PodEvents namespace={namespace} name={name} uid={pod.metadata.uid} />
