@@ -28,7 +28,9 @@ use crate::value::{Object, Value};
 const READ_PATIENCE: Duration = Duration::from_secs(60);
 
 type Answer<T> = Result<Response<T>, Status>;
-type Findings_ = Vec<Diagnostic>;
+type Found = Vec<Diagnostic>;
+/// Reads an environment variable.
+type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The provider. Cloned handles share one configuration.
 #[derive(Clone)]
@@ -41,7 +43,7 @@ struct Inner {
     data_sources: Vec<Box<dyn DataSource>>,
     configured: RwLock<Configured>,
     stop: CancellationToken,
-    env: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    env: Lookup,
     working_dir: PathBuf,
 }
 
@@ -86,7 +88,7 @@ impl Server {
         self.inner.configured.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn configure(&self, config: &Object) -> Result<Configured, Findings_> {
+    fn configure(&self, config: &Object) -> Result<Configured, Found> {
         let unknown: Vec<String> =
             config.0.iter().filter(|(_, value)| !value.is_known()).map(|(name, _)| name.clone()).collect();
         if !unknown.is_empty() {
@@ -130,7 +132,7 @@ impl Server {
         }
     }
 
-    fn plan_change(&self, request: &PlanRequest) -> Result<PlanAnswer, Findings_> {
+    fn plan_change(&self, request: &PlanRequest) -> Result<PlanAnswer, Found> {
         let resource = self.resource(&request.type_name).map_err(one)?;
         let schema = resource.schema();
         let present = decode(&schema, request.prior_state.as_ref())?;
@@ -159,12 +161,7 @@ impl Server {
     }
 
     /// The provider's organisation for a new thing that names none, so that the plan shows it.
-    fn fill_organization(
-        &self,
-        schema: &Schema,
-        config: &Object,
-        state: &mut Object,
-    ) -> Result<(), Findings_> {
+    fn fill_organization(&self, schema: &Schema, config: &Object, state: &mut Object) -> Result<(), Found> {
         let asks = schema.attribute("organization").is_some_and(|found| found.from == ValueFrom::Chosen);
         if !asks || !config.get("organization").is_null() {
             return Ok(());
@@ -176,8 +173,8 @@ impl Server {
         Ok(())
     }
 
-    async fn apply_change(&self, request: &ApplyRequest) -> (Option<Object>, Findings_) {
-        let prepared = || -> Result<_, Findings_> {
+    async fn apply_change(&self, request: &ApplyRequest) -> (Option<Object>, Found) {
+        let prepared = || -> Result<_, Found> {
             let resource = self.resource(&request.type_name).map_err(one)?;
             let schema = resource.schema();
             let present = decode(&schema, request.prior_state.as_ref())?;
@@ -239,7 +236,7 @@ impl Server {
         }
     }
 
-    async fn read_now(&self, request: &ReadRequest) -> Result<ReadAnswer, Findings_> {
+    async fn read_now(&self, request: &ReadRequest) -> Result<ReadAnswer, Found> {
         let resource = self.resource(&request.type_name).map_err(one)?;
         let schema = resource.schema();
         let kept = |diagnostics| ReadAnswer {
@@ -272,7 +269,7 @@ impl Server {
         })
     }
 
-    async fn import_now(&self, request: &ImportRequest) -> Result<ImportAnswer, Findings_> {
+    async fn import_now(&self, request: &ImportRequest) -> Result<ImportAnswer, Found> {
         let resource = self.resource(&request.type_name).map_err(one)?;
         let call = self.call(READ_PATIENCE, "").map_err(one)?;
         let state = resource.import(&call, &request.id).await.map_err(one)?;
@@ -284,7 +281,7 @@ impl Server {
         Ok(ImportAnswer { resources: vec![imported], diagnostics: Vec::new() })
     }
 
-    async fn read_data(&self, request: &ReadDataRequest) -> Result<ReadDataAnswer, Findings_> {
+    async fn read_data(&self, request: &ReadDataRequest) -> Result<ReadDataAnswer, Found> {
         let source = self.data_source(&request.type_name).map_err(one)?;
         let schema = source.schema();
         let config = decode(&schema, request.config.as_ref())?.unwrap_or_default();
@@ -293,7 +290,7 @@ impl Server {
         Ok(ReadDataAnswer { state: Some(encode(&schema, &state)), diagnostics: Vec::new() })
     }
 
-    fn upgrade(&self, request: &UpgradeRequest) -> Result<Dynamic, Findings_> {
+    fn upgrade(&self, request: &UpgradeRequest) -> Result<Dynamic, Found> {
         let schema = self.resource(&request.type_name).map_err(one)?.schema();
         if request.version > 0 {
             return Err(one(Diagnostic::error(
@@ -314,19 +311,19 @@ impl Server {
         Ok(state.map_or_else(null, |state| encode(&schema, &state)))
     }
 
-    fn validate(&self, request: &ValidateRequest, data: bool) -> Result<(), Findings_> {
-        let (schema, more): (Schema, fn(&dyn Resource, &Object) -> Findings_) = if data {
-            (self.data_source(&request.type_name).map_err(one)?.schema(), |_, _| Vec::new())
-        } else {
-            (self.resource(&request.type_name).map_err(one)?.schema(), |resource, config| {
-                resource.validate(config)
-            })
-        };
-        let Some(config) = decode(&schema, request.config.as_ref())? else { return Ok(()) };
+    fn validate_resource(&self, request: &ValidateRequest) -> Result<(), Found> {
+        let resource = self.resource(&request.type_name).map_err(one)?;
+        let schema = resource.schema();
+        let config = decode(&schema, request.config.as_ref())?.unwrap_or_default();
         let mut wrong = schema.check(&config);
-        if let Ok(resource) = self.resource(&request.type_name) {
-            wrong.extend(more(resource, &config));
-        }
+        wrong.extend(resource.validate(&config));
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
+
+    fn validate_data(&self, request: &ValidateRequest) -> Result<(), Found> {
+        let schema = self.data_source(&request.type_name).map_err(one)?.schema();
+        let config = decode(&schema, request.config.as_ref())?.unwrap_or_default();
+        let wrong = schema.check(&config);
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
@@ -351,7 +348,7 @@ fn unknown_type(type_name: &str) -> Diagnostic {
     )
 }
 
-fn one(finding: Diagnostic) -> Findings_ {
+fn one(finding: Diagnostic) -> Found {
     vec![finding]
 }
 
@@ -368,7 +365,7 @@ fn encode(schema: &Schema, object: &Object) -> Dynamic {
 }
 
 /// `None` for null, and for a value that is not there at all.
-fn decode(schema: &Schema, value: Option<&Dynamic>) -> Result<Option<Object>, Findings_> {
+fn decode(schema: &Schema, value: Option<&Dynamic>) -> Result<Option<Object>, Found> {
     let Some(value) = value else { return Ok(None) };
     let read = if value.msgpack.is_empty() {
         if value.json.is_empty() {
@@ -429,12 +426,12 @@ impl Provider for Server {
     }
 
     async fn validate_resource_config(&self, request: Request<ValidateRequest>) -> Answer<Findings> {
-        let wrong = self.validate(request.get_ref(), false).err().unwrap_or_default();
+        let wrong = self.validate_resource(request.get_ref()).err().unwrap_or_default();
         Ok(Response::new(Findings { diagnostics: told(&wrong) }))
     }
 
     async fn validate_data_resource_config(&self, request: Request<ValidateRequest>) -> Answer<Findings> {
-        let wrong = self.validate(request.get_ref(), true).err().unwrap_or_default();
+        let wrong = self.validate_data(request.get_ref()).err().unwrap_or_default();
         Ok(Response::new(Findings { diagnostics: told(&wrong) }))
     }
 

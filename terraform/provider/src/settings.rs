@@ -83,11 +83,14 @@ pub struct Surroundings<'a> {
     pub working_dir: PathBuf,
 }
 
-/// A server with what is needed to use it, stored by somebody else.
+/// A server with what is needed to use it, stored by somebody else: what `login.json` holds.
+#[derive(serde::Deserialize)]
 struct Stored {
     server: String,
     token: String,
     ca_pem: String,
+    #[serde(default)]
+    organization: Option<Slug>,
 }
 
 impl Settings {
@@ -139,7 +142,7 @@ impl Settings {
         };
         let token = secret("token", "token_file", "ROADSTEAD_TOKEN", "ROADSTEAD_TOKEN_FILE");
         let ca = secret("ca_cert", "ca_cert_file", "ROADSTEAD_CA_CERT", "ROADSTEAD_CA_FILE");
-        let organization = given("organization", "ROADSTEAD_ORG").and_then(|text| {
+        let mut organization = given("organization", "ROADSTEAD_ORG").and_then(|text| {
             let parsed: Result<Slug, _> = text.parse();
             if parsed.is_err() {
                 let why = format!("{text:?} is no name of an organisation.");
@@ -153,6 +156,9 @@ impl Settings {
 
         let server = server.or_else(|| stored.as_ref().map(|stored| stored.server.clone()));
         let token = token.or_else(|| stored.as_ref().map(|stored| stored.token.clone()));
+        if organization.is_none() {
+            organization = stored.as_ref().and_then(|stored| stored.organization.clone());
+        }
         let ca = ca.or_else(|| stored.map(|stored| stored.ca_pem));
         let mut missing = |what: &str, attribute: &str, variables: &str| {
             let detail = format!(
@@ -181,11 +187,14 @@ impl Settings {
     }
 }
 
-/// The folder of a `roadstead up`: the one that is named, or the nearest one above the working directory
-/// that this user owns (another's could hand us a manager of theirs).
+/// The folder of a `roadstead up` that is named, else the login, else the nearest such folder above the
+/// working directory that this user owns (another's could hand us a manager of theirs).
 fn stored(around: &Surroundings<'_>, env: &dyn Fn(&str) -> Option<String>) -> Option<Stored> {
     if let Some(folder) = env("ROADSTEAD_DATA") {
         return from_folder(&around.working_dir.join(folder));
+    }
+    if let Some(login) = from_login(env) {
+        return Some(login);
     }
     around
         .working_dir
@@ -201,7 +210,19 @@ fn from_folder(folder: &Path) -> Option<Stored> {
         server: server_from(&read("manager.url")?).ok()?,
         token: read("admin.token")?,
         ca_pem: read("fleet-ca.pem")?,
+        organization: None,
     })
+}
+
+/// What `roadstead login` keeps; one that is damaged is none.
+fn from_login(env: &dyn Fn(&str) -> Option<String>) -> Option<Stored> {
+    let folder = env("ROADSTEAD_CONFIG")
+        .map(PathBuf::from)
+        .or_else(|| env("XDG_CONFIG_HOME").map(|config| Path::new(&config).join("roadstead")))
+        .or_else(|| env("HOME").map(|home| Path::new(&home).join(".config/roadstead")))?;
+    let text = std::fs::read(folder.join("login.json")).ok()?;
+    let stored: Stored = serde_json::from_slice(&text).ok()?;
+    Some(Stored { server: server_from(&stored.server).ok()?, ..stored })
 }
 
 fn is_ours(path: &Path) -> bool {
@@ -228,6 +249,9 @@ mod tests {
         }
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("a/b/token"), "rs_file\n").unwrap();
+        fs::create_dir_all(dir.path().join("config")).unwrap();
+        let login = r#"{"server":"https://in:1","ca_pem":"CA-in","token":"rss_in","organization":"acme"}"#;
+        fs::write(dir.path().join("config/login.json"), login).unwrap();
         dir
     }
 
@@ -235,7 +259,8 @@ mod tests {
         let dir = project();
         let config = config.iter().fold(Object::default(), |object, (name, value)| object.with(name, *value));
         let env: BTreeMap<&str, &str> = env.iter().copied().collect();
-        let lookup = |name: &str| env.get(name).map(|value| (*value).to_owned());
+        let here = dir.path().display().to_string();
+        let lookup = |name: &str| env.get(name).map(|value| value.replace("HERE", &here));
         let around = Surroundings { env: &lookup, working_dir: dir.path().join(below) };
         match Settings::resolve(&config, &around) {
             Ok(settings) => {
@@ -267,6 +292,8 @@ mod tests {
             (&[("server", "https://evil:1")], &[], "No API token, No CA certificate of the manager"),
             (&[], &[("ROADSTEAD_DATA", "nowhere")], "No manager's address"),
             (&[], &[("ROADSTEAD_DATA", "../../.roadstead")], "https://up:1 rs_up CA-up"),
+            (&[], &[("ROADSTEAD_CONFIG", "HERE/config")], "https://in:1 rss_in CA-in acme"),
+            (&[], &[("ROADSTEAD_CONFIG", "HERE/none")], "https://up:1 rs_up CA-up"),
             (&[("server", "http://up:1")], &[], "Invalid server"),
             (&[("server", "https://user@up:1")], &[], "Invalid server"),
             (&[("token_file", "missing")], &[], "Cannot read token_file"),

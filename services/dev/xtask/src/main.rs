@@ -8,6 +8,7 @@ mod layers;
 mod licenses;
 mod packages;
 mod python;
+mod terraform;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ enum Task {
     Packages,
     /// Build the web console, which the next build of `roadstead` embeds
     Console,
+    /// Build the Terraform provider and put it where `terraform init` finds it; `up` does so too
+    Terraform,
     /// Build for release and print measured figures as a table
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -70,6 +73,9 @@ fn work(task: Task) -> Result<()> {
                 eprintln!("xtask: going on without the console: {error:#}");
             }
             run(cargo().args(["build", "--release", "--package", "roadstead"]))?;
+            if terraform::on_path().is_some() {
+                terraform::install(&root()?, &target_dir()?)?;
+            }
             let binary = target_dir()?.join("release/roadstead");
             Err(replace_self(std::process::Command::new(binary).arg("up").args(arguments)))
         }
@@ -81,6 +87,7 @@ fn work(task: Task) -> Result<()> {
             browser_tests().map(drop)
         }
         Task::Console => build_console().map(drop),
+        Task::Terraform => terraform::install(&root()?, &target_dir()?),
         Task::Bench { arguments } => {
             packages::install_for_tests()?;
             let node = browser_tests();
@@ -116,15 +123,20 @@ fn test(fast: bool) -> Result<()> {
         console::install_browser_tests(&root()?, &node)?;
     }
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
-    // The end-to-end tests drive this very binary.
-    run(cargo().args(["build", "--package", "roadstead"]))?;
+    // The end-to-end tests drive these very binaries.
+    run(cargo().args(["build", "--package", "roadstead", "--package", "terraform-provider-roadstead"]))?;
     let mut tests = cargo();
     tests.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
     if fast {
         tests.args(["--exclude", "end-to-end"]);
     }
     // The console's test runs a script of its own on this Node.
-    run(tests.env("ROADSTEAD_BINARY", target_dir()?.join("debug/roadstead")).env("PATH", node.path()))
+    let target = target_dir()?;
+    run(tests
+        .env("ROADSTEAD_BINARY", target.join("debug/roadstead"))
+        .env("ROADSTEAD_TERRAFORM", terraform::find(&target)?)
+        .env("ROADSTEAD_TERRAFORM_PROVIDER", target.join("debug/terraform-provider-roadstead"))
+        .env("PATH", node.path()))
 }
 
 /// What tests of the built console need beside a browser.
