@@ -49,26 +49,45 @@ async fn the_stream_tells_everything(fleet: &Fleet) -> Result<()> {
         |event: &Event| matches!(event, Event::Cluster(cluster) if cluster.name.as_str() == "demo");
     ensure!(before.iter().any(demo_is_there), "{before:?}");
 
+    // A stream shows what is, not every moment in between: each step is waited for before the next.
     let made = client.create_cluster(&demo, &CreateCluster::named(slug("live"))).await?;
+    seen(&mut events, "ready", |event| {
+        matches!(event, Event::Cluster(cluster) if cluster.id == made.id && cluster.state == ClusterState::Ready)
+    })
+    .await?;
     let operation = client.delete_cluster(&demo, made.id).await?;
-    let (mut created, mut ready, mut finished, mut gone) = (false, false, false, false);
-    while !(created && ready && finished && gone) {
-        match next(&mut events).await? {
-            Event::Cluster(cluster) if cluster.id == made.id => {
-                created = true;
-                ready |= cluster.state != ClusterState::Creating;
-            }
+    let (mut finished, mut gone) = (false, false);
+    seen(&mut events, "deleted", |event| {
+        match event {
             Event::Operation(seen) if seen.id == operation.id => {
                 finished |= seen.state == OperationState::Succeeded;
             }
             Event::Deleted(what) => gone |= what.kind == "cluster" && what.id == made.id.to_string(),
             _ => {}
         }
-    }
+        finished && gone
+    })
+    .await?;
     let nobody = Client::new(client.server(), &ca(fleet)?, "rs_0_0")?;
     ensure!(nobody.events(&demo).await.err().and_then(|error| error.status()) == Some(401));
     ensure!(client.events(&slug("nosuch")).await.err().and_then(|error| error.status()) == Some(404));
     Ok(())
+}
+
+/// Reads on until `is_it` holds for an event.
+async fn seen(
+    events: &mut (impl futures::Stream<Item = Result<Event, fleet_client::events::EventsError>> + Unpin),
+    what: &str,
+    mut is_it: impl FnMut(&Event) -> bool,
+) -> Result<()> {
+    let mut heard = Vec::new();
+    loop {
+        let event = next(events).await.with_context(|| format!("{what} was not told; heard: {heard:?}"))?;
+        if is_it(&event) {
+            return Ok(());
+        }
+        heard.push(event);
+    }
 }
 
 async fn next(

@@ -148,6 +148,7 @@ impl Manager {
         let rpc_address = routing::serve(state.clone(), tasks).await?;
         let rest_address = http::serve(state.clone(), tasks).await?;
         tasks.spawn(lifecycle::driver::run(state.clone()));
+        tasks.spawn(lifecycle::reports::run(state.clone()));
         tasks.spawn(observe::run(state.clone()));
         tasks.spawn(forget_ended(state.clone()));
         let (closing, stop) = (state.clone(), tasks.stopping());
@@ -243,9 +244,19 @@ impl Manager {
 /// Ended sessions, void invitations and old answers are swept this often; nothing depends on it.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 
+/// How long people can look up what became of an operation; receipts are kept for ever.
+const OPERATIONS_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
+
 async fn forget_ended(state: Arc<State>) {
     loop {
         let now = state.now();
+        let operations = now.saturating_sub(OPERATIONS_KEPT).unwrap_or(now);
+        if let Err(error) = state.db.forget_operations(operations).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "old operations are still in the database"
+            );
+        }
         let answers = now.saturating_sub(http::idempotency::KEPT).unwrap_or(now);
         if let Err(error) = state.db.forget_ended(now, answers).await {
             tracing::warn!(

@@ -257,6 +257,13 @@ impl Db {
         Ok(())
     }
 
+    /// Forgets what ended before `before`.
+    pub(crate) async fn forget_operations(&self, before: Timestamp) -> Result<(), DbError> {
+        self.run(sql("DELETE FROM operations WHERE state <> 'running' AND finished_ms < $1").bind(before))
+            .await?;
+        Ok(())
+    }
+
     // ---- receipts ----
 
     /// By the cluster's id, after `after`.

@@ -19,7 +19,7 @@ use futures::stream::{self, StreamExt};
 use tonic::Code;
 
 use super::plan::{self, ClusterRow, Progress, Step};
-use super::{receipts, reports};
+use super::receipts;
 use crate::db::DbError;
 use crate::{State, replicas, routing};
 
@@ -93,7 +93,6 @@ async fn round(state: &Arc<State>) -> Result<bool, DbError> {
             }
         })
         .await;
-    reports::collect(state).await?;
     state.db.any_operation_runs().await
 }
 

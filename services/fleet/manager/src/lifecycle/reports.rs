@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base_ids::{CellId, NodePoolId, TenantId};
 use fleet_model::{Machine, MachineState, MachineType};
 use fleet_rpc::{ClusterReport, NodePoolReport, ProviderReport, ReportRequest};
+use futures::future::join_all;
 use parking_lot::RwLock;
 
 use super::plan;
 use crate::State;
-use crate::db::DbError;
+use crate::db::{CellRow, DbError};
 
 /// Clusters asked about in one call.
 const CLUSTERS_PER_CALL: usize = 500;
@@ -85,37 +87,78 @@ impl Providers {
     }
 }
 
-/// One round over all cells.
-pub(crate) async fn collect(state: &Arc<State>) -> Result<(), DbError> {
+/// Asked this often when nothing is under way, and while somebody waits for an operation.
+const ROUND_INTERVAL: Duration = Duration::from_secs(5);
+const BUSY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A cell that takes longer is asked again in the next round; the others' pools do not wait for it.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A loop beside the driver's: a cell that is slow to take an order delays no report, and the other way.
+pub(crate) async fn run(state: Arc<State>) {
+    let mut changes = state.changes.subscribe();
+    loop {
+        changes.mark_unchanged();
+        let busy = match collect(&state).await {
+            Ok(busy) => busy,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "cannot take in reports");
+                false
+            }
+        };
+        if !busy {
+            // Somebody may begin something meanwhile.
+            let _ = tokio::time::timeout(ROUND_INTERVAL, changes.changed()).await;
+        }
+        tokio::time::sleep(BUSY_INTERVAL).await;
+    }
+}
+
+/// One round over all cells; whether somebody waits for an operation.
+async fn collect(state: &State) -> Result<bool, DbError> {
     let mut asked: HashMap<CellId, Vec<TenantId>> = HashMap::new();
     for (cluster, cell) in state.db.clusters_with_pools().await? {
         asked.entry(cell).or_default().push(cluster);
     }
-    for cell in state.db.cells().await? {
+    let cells = state.db.cells().await?;
+    let rounds = cells.iter().map(|cell| {
         let clusters = asked.remove(&cell.id).unwrap_or_default();
-        let mut calls: Vec<Vec<String>> = clusters
-            .chunks(CLUSTERS_PER_CALL)
-            .map(|ids| ids.iter().map(ToString::to_string).collect())
-            .collect();
-        if calls.is_empty() {
-            calls.push(vec![NO_CLUSTER.to_owned()]);
-        }
-        for cluster_ids in calls {
-            let Ok(mut client) = state.cells.client(&cell) else { continue };
-            let answer = match client.report(ReportRequest { cluster_ids }).await {
-                Ok(answer) => answer.into_inner(),
-                Err(error) => {
-                    tracing::debug!(cell = %cell.name, %error, "no report");
-                    break;
-                }
-            };
-            state.providers.learn(cell.id, answer.providers);
-            for report in answer.clusters {
-                take_in(state, report).await?;
+        ask(state, cell, clusters)
+    });
+    for outcome in join_all(rounds).await {
+        outcome?;
+    }
+    settle(state).await?;
+    state.db.any_operation_runs().await
+}
+
+/// Asks one cell about all of its clusters that have pools.
+async fn ask(state: &State, cell: &CellRow, clusters: Vec<TenantId>) -> Result<(), DbError> {
+    let mut calls: Vec<Vec<String>> =
+        clusters.chunks(CLUSTERS_PER_CALL).map(|ids| ids.iter().map(ToString::to_string).collect()).collect();
+    if calls.is_empty() {
+        calls.push(vec![NO_CLUSTER.to_owned()]);
+    }
+    for cluster_ids in calls {
+        let Ok(mut client) = state.cells.client(cell) else { return Ok(()) };
+        let answer = tokio::time::timeout(PATIENCE, client.report(ReportRequest { cluster_ids })).await;
+        let answer = match answer {
+            Ok(Ok(answer)) => answer.into_inner(),
+            Ok(Err(error)) => {
+                tracing::debug!(cell = %cell.name, %error, "no report");
+                return Ok(());
             }
+            Err(_) => {
+                tracing::debug!(cell = %cell.name, "no report within {PATIENCE:?}");
+                return Ok(());
+            }
+        };
+        state.providers.learn(cell.id, answer.providers);
+        for report in answer.clusters {
+            take_in(state, report).await?;
         }
     }
-    settle(state).await
+    Ok(())
 }
 
 /// Writes down what the leader says about a cluster's pools.
