@@ -64,8 +64,8 @@ impl Thread<'_> {
         // Somebody else's class is somebody else's.
         self.kubectl.ok_with(
             &["apply", "-f", "-"],
-            "{apiVersion: v1, kind: Service, metadata: {name: theirs}, spec: {type: LoadBalancer, \
-             loadBalancerClass: example.com/theirs, selector: {app: web}, ports: [{port: 80}]}}",
+            "apiVersion: v1\nkind: Service\nmetadata: {name: theirs}\nspec: {type: LoadBalancer, \
+             loadBalancerClass: example.com/theirs, selector: {app: web}, ports: [{port: 80}]}\n",
         )?;
 
         // Only those who may connect.
@@ -203,7 +203,8 @@ spec:
 
     fn a_service_may_change_its_mind(&self) -> Result<()> {
         let address = self.address("web")?;
-        self.kubectl.ok(r#"patch service web -p {"spec":{"type":"ClusterIP"}}"#)?;
+        self.kubectl
+            .ok(r#"patch service web -p {"spec":{"type":"ClusterIP","loadBalancerSourceRanges":null}}"#)?;
         self.until("the finalizer goes", || {
             Ok(!self.kubectl.ok("get service web -o json")?.contains("load-balancer-cleanup"))
         })?;
@@ -216,7 +217,8 @@ spec:
     }
 
     async fn a_deleted_cluster_leaves_a_receipt_and_nothing_else(&self) -> Result<()> {
-        self.kubectl.ok("expose deployment web --name=last --type=LoadBalancer --port=80 --target-port=8080")?;
+        self.kubectl
+            .ok("expose deployment web --name=last --type=LoadBalancer --port=80 --target-port=8080")?;
         let address = self.address("last")?;
         let demo = "demo".parse()?;
         let cluster = self.client.cluster(&demo, &demo).await?;
