@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use aws_sdk_ec2::types::{Filter, IpPermission, IpRange, Ipv6Range, ResourceType, TagSpecification};
+use aws_sdk_elasticloadbalancingv2::config::Builder;
+use aws_sdk_elasticloadbalancingv2::config::retry::RetryConfig;
 use aws_sdk_elasticloadbalancingv2::types::{
     Action, ActionTypeEnum, LoadBalancer, LoadBalancerSchemeEnum, LoadBalancerStateEnum,
-    LoadBalancerTypeEnum, ProtocolEnum, Tag, TargetDescription, TargetGroup, TargetHealthStateEnum,
-    TargetTypeEnum,
+    LoadBalancerTypeEnum, ProtocolEnum, Tag, TargetDescription, TargetGroup, TargetHealthDescription,
+    TargetHealthStateEnum, TargetTypeEnum,
 };
 use base_clock::Timestamp;
 use base_ids::TenantId;
@@ -30,6 +32,9 @@ use crate::names;
 
 /// Targets in one registration; ELBv2 takes more, moderately sized requests fail more gracefully.
 const TARGETS_PER_CALL: usize = 100;
+
+/// Times a target group is looked at again in one call.
+const TARGET_ROUNDS: usize = 3;
 
 /// Everybody.
 const ANYWHERE: &str = "0.0.0.0/0";
@@ -331,6 +336,8 @@ impl Aws {
             .set_subnets(Some(self.config.subnet_ids.clone()))
             .set_security_groups(Some(groups))
             .set_tags(Some(elb_tags(tags)))
+            .customize()
+            .config_override(once())
             .send()
             .await
             .explain("a new balancer")?;
@@ -367,7 +374,7 @@ impl Aws {
                 let leads_to = listener.default_actions().first().and_then(Action::target_group_arn);
                 if leads_to != Some(wanted[door].as_str()) {
                     let change =
-                        self.elb.modify_listener().listener_arn(arn).default_actions(forward(&wanted[door])?);
+                        self.elb.modify_listener().listener_arn(arn).default_actions(forward(&wanted[door]));
                     change.send().await.explain("changing a listener")?;
                 }
             }
@@ -379,7 +386,9 @@ impl Aws {
                 .load_balancer_arn(balancer)
                 .port(i32::from(port))
                 .protocol(protocol.aws())
-                .default_actions(forward(group)?)
+                .default_actions(forward(group))
+                .customize()
+                .config_override(once())
                 .send()
                 .await
                 .explain("a new listener")?;
@@ -409,6 +418,7 @@ impl Aws {
                     .health_check_port(check.port.to_string())
                     .set_health_check_path(check.path.clone())
                     .health_check_interval_seconds(check.interval_seconds)
+                    .health_check_timeout_seconds(check.timeout_seconds)
                     .healthy_threshold_count(check.healthy_after)
                     .unhealthy_threshold_count(check.unhealthy_after)
                     .send()
@@ -429,6 +439,7 @@ impl Aws {
             .health_check_port(check.port.to_string())
             .set_health_check_path(check.path.clone())
             .health_check_interval_seconds(check.interval_seconds)
+            .health_check_timeout_seconds(check.timeout_seconds)
             .healthy_threshold_count(check.healthy_after)
             .unhealthy_threshold_count(check.unhealthy_after)
             .set_tags(Some(elb_tags(tags)))
@@ -447,20 +458,11 @@ impl Aws {
         }
     }
 
+    /// New targets come before old ones go. What went may have taken a new one with it, where a target is
+    /// known by its address alone and only its port changed; so the list is read again after a removal.
     async fn sync_targets(&self, group: &str, door: &Door, targets: &[Target]) -> Result<(), CloudError> {
         let wanted: BTreeSet<(String, i32)> =
             targets.iter().map(|target| (target.address.to_string(), i32::from(door.node_port))).collect();
-        let health =
-            self.elb.describe_target_health().target_group_arn(group).send().await.explain("the targets")?;
-        let registered: BTreeSet<(String, i32)> = health
-            .target_health_descriptions()
-            .iter()
-            .filter(|one| {
-                let state = one.target_health().and_then(|health| health.state());
-                state != Some(&TargetHealthStateEnum::Draining)
-            })
-            .filter_map(|one| Some((one.target()?.id()?.to_owned(), one.target()?.port()?)))
-            .collect();
         let within: BTreeSet<String> = targets
             .iter()
             .filter(|target| target.machine_id.is_some())
@@ -472,20 +474,42 @@ impl Aws {
             let target = if within.contains(address) { target } else { target.availability_zone("all") };
             target.build()
         };
-        let missing: Vec<_> = wanted.difference(&registered).map(describe).collect();
-        for some in missing.chunks(TARGETS_PER_CALL) {
-            let call = self.elb.register_targets().target_group_arn(group).set_targets(Some(some.to_vec()));
-            call.send().await.explain("adding targets")?;
+        for _ in 0..TARGET_ROUNDS {
+            let registered = self.registered(group).await?;
+            let missing: Vec<_> = wanted.difference(&registered).map(describe).collect();
+            for some in missing.chunks(TARGETS_PER_CALL) {
+                let call =
+                    self.elb.register_targets().target_group_arn(group).set_targets(Some(some.to_vec()));
+                call.send().await.explain("adding targets")?;
+            }
+            let surplus: Vec<_> = registered
+                .difference(&wanted)
+                .map(|(address, port)| TargetDescription::builder().id(address).port(*port).build())
+                .collect();
+            for some in surplus.chunks(TARGETS_PER_CALL) {
+                let call =
+                    self.elb.deregister_targets().target_group_arn(group).set_targets(Some(some.to_vec()));
+                call.send().await.explain("removing targets")?;
+            }
+            if surplus.is_empty() {
+                return Ok(());
+            }
         }
-        let surplus: Vec<_> = registered
-            .difference(&wanted)
-            .map(|(address, port)| TargetDescription::builder().id(address).port(*port).build())
-            .collect();
-        for some in surplus.chunks(TARGETS_PER_CALL) {
-            let call = self.elb.deregister_targets().target_group_arn(group).set_targets(Some(some.to_vec()));
-            call.send().await.explain("removing targets")?;
-        }
-        Ok(())
+        Err(CloudError::Unavailable("the balancer's targets are still changing".to_owned()))
+    }
+
+    async fn registered(&self, group: &str) -> Result<BTreeSet<(String, i32)>, CloudError> {
+        let health =
+            self.elb.describe_target_health().target_group_arn(group).send().await.explain("the targets")?;
+        let is_leaving = |one: &TargetHealthDescription| {
+            one.target_health().and_then(|health| health.state()) == Some(&TargetHealthStateEnum::Draining)
+        };
+        Ok(health
+            .target_health_descriptions()
+            .iter()
+            .filter(|one| !is_leaving(one))
+            .filter_map(|one| Some((one.target()?.id()?.to_owned(), one.target()?.port()?)))
+            .collect())
     }
 
     /// Deletes the balancer's target groups whose ARN is not in `kept`, attached to it or not.
@@ -516,6 +540,8 @@ struct NlbCheck {
     port: u16,
     path: Option<String>,
     interval_seconds: i32,
+    /// Never more than the interval.
+    timeout_seconds: i32,
     healthy_after: i32,
     unhealthy_after: i32,
 }
@@ -524,10 +550,12 @@ impl NlbCheck {
     fn of(check: &HealthCheck) -> NlbCheck {
         let clamp =
             |value: u32, least: i32, most: i32| i32::try_from(value).unwrap_or(most).clamp(least, most);
+        let interval_seconds = clamp(check.interval_ms.div_ceil(1000), 5, 300);
         NlbCheck {
             port: check.port,
             path: check.http_path.clone(),
-            interval_seconds: clamp(check.interval_ms.div_ceil(1000), 5, 300),
+            interval_seconds,
+            timeout_seconds: clamp(check.timeout_ms.div_ceil(1000), 2, 120.min(interval_seconds)),
             healthy_after: clamp(check.healthy_after, 2, 10),
             unhealthy_after: clamp(check.unhealthy_after, 2, 10),
         }
@@ -544,14 +572,20 @@ impl NlbCheck {
             && group.health_check_protocol() == Some(&self.protocol())
             && group.health_check_port() == Some(self.port.to_string().as_str())
             && group.health_check_interval_seconds() == Some(self.interval_seconds)
+            && group.health_check_timeout_seconds() == Some(self.timeout_seconds)
             && group.healthy_threshold_count() == Some(self.healthy_after)
             && group.unhealthy_threshold_count() == Some(self.unhealthy_after)
     }
 }
 
-fn forward(group: &str) -> Result<Action, CloudError> {
-    let action = Action::builder().r#type(ActionTypeEnum::Forward).target_group_arn(group).build();
-    Ok(action)
+/// For what is asked once. Whether a call without an answer made something is found out by looking next
+/// time, not by making it again: not everything that speaks this API knows a name or a port it has.
+fn once() -> Builder {
+    Builder::new().retry_config(RetryConfig::disabled())
+}
+
+fn forward(group: &str) -> Action {
+    Action::builder().r#type(ActionTypeEnum::Forward).target_group_arn(group).build()
 }
 
 fn elb_tags(tags: &Tags) -> Vec<Tag> {
@@ -685,6 +719,7 @@ mod tests {
     #[test]
     fn a_health_check_stays_within_what_nlb_takes() {
         let check = NlbCheck::of(&spec(&[]).health_check);
-        assert_eq!((check.interval_seconds, check.healthy_after, check.unhealthy_after), (5, 10, 2));
+        let got = (check.interval_seconds, check.timeout_seconds, check.healthy_after, check.unhealthy_after);
+        assert_eq!(got, (5, 2, 10, 2));
     }
 }

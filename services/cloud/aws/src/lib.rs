@@ -21,9 +21,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_config::profile::ProfileFileCredentialsProvider;
+use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region};
+use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
@@ -63,30 +64,7 @@ impl Aws {
     /// Reads the machine types and the network once, which also proves credentials, region and subnets.
     pub async fn connect(config: Config, clock: SharedClock) -> Result<Aws, CloudError> {
         config.check().map_err(CloudError::Invalid)?;
-        let http = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .region(Region::new(config.region.clone()))
-            .http_client(http)
-            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
-            .timeout_config(
-                TimeoutConfig::builder()
-                    .connect_timeout(Duration::from_secs(3))
-                    .operation_attempt_timeout(ATTEMPT_TIMEOUT)
-                    .operation_timeout(OPERATION_TIMEOUT)
-                    .build(),
-            );
-        if let Some(url) = &config.endpoint_url {
-            loader = loader.endpoint_url(url);
-        }
-        if let Some(path) = &config.credentials_file {
-            let file = ProfileFileCredentialsProvider::builder()
-                .profile_files(
-                    EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, path).build(),
-                )
-                .build();
-            loader = loader.credentials_provider(file);
-        }
-        let sdk = loader.load().await;
+        let sdk = sdk_config(&config).await;
         let (ec2, elb) = (aws_sdk_ec2::Client::new(&sdk), aws_sdk_elasticloadbalancingv2::Client::new(&sdk));
         let description = Description {
             name: "aws".to_owned(),
@@ -121,6 +99,33 @@ impl Aws {
             locks: Locks::default(),
         })
     }
+}
+
+/// How the SDK's clients reach the cloud that `config` names.
+pub async fn sdk_config(config: &Config) -> SdkConfig {
+    let http = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .region(Region::new(config.region.clone()))
+        .http_client(http.clone())
+        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+        .timeout_config(
+            TimeoutConfig::builder()
+                .connect_timeout(Duration::from_secs(3))
+                .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+                .operation_timeout(OPERATION_TIMEOUT)
+                .build(),
+        );
+    if let Some(url) = &config.endpoint_url {
+        loader = loader.endpoint_url(url);
+    }
+    if let Some(path) = &config.credentials_file {
+        let file = ProfileFileCredentialsProvider::builder()
+            .configure(&ProviderConfig::empty().with_http_client(http))
+            .profile_files(EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, path).build())
+            .build();
+        loader = loader.credentials_provider(file);
+    }
+    loader.load().await
 }
 
 #[async_trait]

@@ -97,14 +97,14 @@ impl Moto {
             let _ = axum::serve(listener, app).await;
         });
 
-        let (ec2, elb) = clients(moto, folder.path()).await;
+        let sdk = cloud_aws::sdk_config(&configuration(moto, folder.path())).await;
         let mut this = Moto {
+            ec2: aws_sdk_ec2::Client::new(&sdk),
+            elb: aws_sdk_elasticloadbalancingv2::Client::new(&sdk),
             server,
             proxy,
             address,
             folder,
-            ec2,
-            elb,
             subnets: Vec::new(),
             security_group: String::new(),
             _tasks: tasks,
@@ -144,35 +144,10 @@ impl Moto {
     }
 
     pub fn config(&self) -> Config {
-        let ca = Ca::generate("fleet").unwrap();
-        let profile = Profile {
-            common_name: "provider".to_owned(),
-            server: true,
-            client: true,
-            lifetime: YEAR,
-            ..Profile::default()
-        };
-        let identity = ca.issue(&profile).unwrap();
         Config {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            ca_pem: ca.cert_pem().to_owned(),
-            cert_pem: identity.cert_pem,
-            key_pem: identity.key_pem,
-            region: "us-east-1".to_owned(),
-            endpoint_url: Some(format!("http://{}", self.address)),
-            credentials_file: Some(self.folder.path().join("credentials")),
             subnet_ids: self.subnets.clone(),
             security_group_ids: vec![self.security_group.clone()],
-            balancer_security_group_id: None,
-            // Moto's own list has it.
-            image_id: "ami-12c6146b".to_owned(),
-            machine_types: vec!["t3.medium".to_owned(), "m5.large".to_owned()],
-            node_binary: NodeBinary {
-                url: "https://example.com/roadstead".to_owned(),
-                sha256: "ab".repeat(32),
-            },
-            balancer_scheme: Scheme::Internal,
-            disk_gib: 20,
+            ..configuration(self.address, self.folder.path())
         }
     }
 
@@ -295,27 +270,35 @@ impl Tagged {
     }
 }
 
-async fn clients(
-    moto: SocketAddr,
-    folder: &std::path::Path,
-) -> (aws_sdk_ec2::Client, aws_sdk_elasticloadbalancingv2::Client) {
-    use aws_config::profile::ProfileFileCredentialsProvider;
-    use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
-    use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-    let files =
-        EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, folder.join("credentials"));
-    let sdk = aws_config::defaults(aws_config::BehaviorVersion::latest())
-        .region(aws_config::Region::new("us-east-1"))
-        .http_client(
-            aws_smithy_http_client::Builder::new()
-                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-                .build_https(),
-        )
-        .credentials_provider(ProfileFileCredentialsProvider::builder().profile_files(files.build()).build())
-        .endpoint_url(format!("http://{moto}"))
-        .load()
-        .await;
-    (aws_sdk_ec2::Client::new(&sdk), aws_sdk_elasticloadbalancingv2::Client::new(&sdk))
+/// Everything but the network.
+fn configuration(endpoint: SocketAddr, folder: &std::path::Path) -> Config {
+    let ca = Ca::generate("fleet").unwrap();
+    let profile = Profile {
+        common_name: "provider".to_owned(),
+        server: true,
+        client: true,
+        lifetime: YEAR,
+        ..Profile::default()
+    };
+    let identity = ca.issue(&profile).unwrap();
+    Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ca_pem: ca.cert_pem().to_owned(),
+        cert_pem: identity.cert_pem,
+        key_pem: identity.key_pem,
+        region: "us-east-1".to_owned(),
+        endpoint_url: Some(format!("http://{endpoint}")),
+        credentials_file: Some(folder.join("credentials")),
+        subnet_ids: Vec::new(),
+        security_group_ids: Vec::new(),
+        balancer_security_group_id: None,
+        // Moto's own list has it.
+        image_id: "ami-12c6146b".to_owned(),
+        machine_types: vec!["t3.medium".to_owned(), "m5.large".to_owned()],
+        node_binary: NodeBinary { url: "https://example.com/roadstead".to_owned(), sha256: "ab".repeat(32) },
+        balancer_scheme: Scheme::Internal,
+        disk_gib: 20,
+    }
 }
 
 async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
