@@ -101,6 +101,11 @@ fn three_replicas_need_three_cells() -> Result<()> {
     })
 }
 
+/// Also where the machine has little disk left, which a node says of itself: that is not what is tried here.
+const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {
+    "tolerations": [{"operator": "Exists"}],
+    "containers": [{"name": "web", "image": "roadstead.local/demo:1"}]}}"#;
+
 /// A node has one tunnel, to one cell. It stays Ready and reachable through every replica, whichever cell dies.
 #[test]
 fn a_node_stays_ready_when_a_cell_dies() -> Result<()> {
@@ -112,10 +117,8 @@ fn a_node_stays_ready_when_a_cell_dies() -> Result<()> {
 
 fn node_session(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     kubectl.until("get nodes", " Ready ", Duration::from_secs(60))?;
-    kubectl.ok("create deployment web --image=roadstead.local/demo:1")?;
-    kubectl
-        .ok("rollout status deployment/web --timeout=90s")
-        .with_context(|| kubectl.run("get nodes -o yaml").map_or_else(|e| e.to_string(), |ran| ran.stdout))?;
+    kubectl.ok_with(&["create", "-f", "-"], POD)?;
+    kubectl.until("get pod web", "Running", Duration::from_secs(60))?;
     for cell in 1..=CELLS {
         reaches_the_node(fleet, cell).context(format!("through cell {cell}"))?;
     }
@@ -148,7 +151,7 @@ fn reaches_the_node(fleet: &Fleet, cell: u8) -> Result<()> {
     let kubectl = Kubectl::new(&path);
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let ran = kubectl.run("exec deploy/web -- echo through")?;
+        let ran = kubectl.run("exec web -- echo through")?;
         if ran.success && ran.stdout.contains("through") {
             return Ok(());
         }
