@@ -35,6 +35,9 @@ struct Note {
     at: Timestamp,
     /// The process that is at it. One that is gone left its note to whoever comes next.
     process: u32,
+    /// That process's Terraform.
+    #[serde(default)]
+    parent: u32,
     /// Known once the manager has answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -79,7 +82,7 @@ impl Journal {
 
     /// The key of an unfinished creation of the same, or `fresh`, noted.
     pub fn begin(&self, digest: &str, fresh: &str, now: Timestamp) -> std::io::Result<Ticket> {
-        self.change(|notes| begin(notes, digest, fresh, now, self.process, is_running))
+        self.change(|notes| begin(notes, digest, fresh, now, self.process, is_at_it))
             .map(|ticket| ticket.unwrap_or_else(|| Ticket { key: fresh.to_owned(), repeated: false }))
     }
 
@@ -144,25 +147,42 @@ fn begin(
     fresh: &str,
     now: Timestamp,
     process: u32,
-    is_running: impl Fn(u32) -> bool,
+    is_at_it: impl Fn(&Note) -> bool,
 ) -> Ticket {
     notes.retain(|note| now.duration_since(note.at) < LIFETIME);
-    let open = notes
-        .iter_mut()
-        .find(|note| note.digest == digest && note.process != process && !is_running(note.process));
+    let open =
+        notes.iter_mut().find(|note| note.digest == digest && note.process != process && !is_at_it(note));
     if let Some(note) = open {
-        note.process = process;
+        (note.process, note.parent) = (process, std::os::unix::process::parent_id());
         return Ticket { key: note.key.clone(), repeated: true };
     }
     if notes.len() >= MAX_NOTES {
         notes.remove(0);
     }
-    notes.push(Note { digest: digest.to_owned(), key: fresh.to_owned(), at: now, process, id: None });
+    notes.push(Note {
+        digest: digest.to_owned(),
+        key: fresh.to_owned(),
+        at: now,
+        process,
+        parent: std::os::unix::process::parent_id(),
+        id: None,
+    });
     Ticket { key: fresh.to_owned(), repeated: false }
 }
 
-fn is_running(process: u32) -> bool {
-    Path::new(&format!("/proc/{process}")).exists()
+/// Whether whoever made the note still works for the Terraform it worked for. A killed process may stay in
+/// the table for long, until somebody asks how it ended; and one whose Terraform was killed is about to go.
+fn is_at_it(note: &Note) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", note.process)).unwrap_or_default();
+    lives_under(&stat, note.parent)
+}
+
+/// `PID (NAME) STATE PPID …`; the name may hold anything.
+fn lives_under(stat: &str, parent: u32) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let mut words = rest.split(' ');
+    let ended = matches!(words.next(), None | Some("Z" | "X" | "x"));
+    !ended && words.next().and_then(|word| word.parse().ok()) == Some(parent)
 }
 
 #[cfg(test)]
@@ -195,9 +215,24 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            let ticket = begin(&mut notes, digest, &format!("key-{nth}"), at(hour), process, |one| one >= 10);
+            let ticket =
+                begin(&mut notes, digest, &format!("key-{nth}"), at(hour), process, |one| one.process >= 10);
             let said = ticket.key + if ticket.repeated { " again" } else { "" };
             assert_eq!(said, wanted, "step {nth}");
+        }
+    }
+
+    #[test]
+    fn a_zombie_and_an_orphan_are_at_nothing() {
+        for (stat, wanted) in [
+            ("7 (terraform-provi) S 5 7 7", true),
+            ("7 (a) b) R 5 7 7", true),
+            ("7 (terraform-provi) Z 5 7 7", false),
+            ("7 (terraform-provi) S 1 7 7", false),
+            ("", false),
+            ("7 (x) ", false),
+        ] {
+            assert_eq!(lives_under(stat, 5), wanted, "{stat}");
         }
     }
 
