@@ -7,6 +7,7 @@ import type { KubeObject } from "./types";
 /** The collections of one cluster that are, or were lately, on a page. */
 export class KubeCluster {
   #watches = new Map<string, ListWatch<KubeObject>>();
+  #closed = false;
 
   /** `base`: the proxy's URL, below which is the cluster's own API. */
   constructor(readonly base: string) {}
@@ -16,8 +17,15 @@ export class KubeCluster {
     if (!watch) {
       watch = new ListWatch<KubeObject>(`${this.base}${path}`);
       this.#watches.set(path, watch);
+      if (this.#closed) watch.close();
     }
     return watch as unknown as ListWatch<T>;
+  }
+
+  /** The cluster is going: asking it further would only bring errors. */
+  close(): void {
+    this.#closed = true;
+    for (const watch of this.#watches.values()) watch.close();
   }
 }
 

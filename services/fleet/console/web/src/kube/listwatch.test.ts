@@ -73,6 +73,18 @@ async function run(answers: Script["answers"], forMs: number) {
   return { asked, shown: items.map((one) => one.metadata.uid).sort(), phase };
 }
 
+test("one that is closed asks nothing more, and keeps what it showed", async () => {
+  const script = new Script([list("5", ["a"]), watch(event("ADDED", "b", "6"))]);
+  const watched = new ListWatch<KubeObject>("/proxy/api/v1/pods", script.fetch);
+  watched.subscribe(() => {});
+  await vi.advanceTimersByTimeAsync(500);
+  watched.close();
+  watched.subscribe(() => {});
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(script.asked).toEqual(["list", "watch 5"]);
+  expect(watched.snapshot().items.length).toBe(2);
+});
+
 test.each<[string, Script["answers"], number, string[], string[], string]>([
   ["lists, then watches", [list("5", ["a"])], 1000, ["list", "watch 5"], ["a"], "live"],
   ["reads every page", [list("5", ["a"], "next"), list("5", ["b"])], 1000, ["list", "list next", "watch 5"], ["a", "b"], "live"],

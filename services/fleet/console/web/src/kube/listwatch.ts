@@ -82,6 +82,7 @@ export class ListWatch<T extends KubeObject> {
   #linger: ReturnType<typeof setTimeout> | undefined;
   #settle: ReturnType<typeof setTimeout> | undefined;
   #truncated = false;
+  #closed = false;
 
   /** `url` may have a query (field or label selectors). */
   constructor(
@@ -92,7 +93,7 @@ export class ListWatch<T extends KubeObject> {
   subscribe = (listener: () => void): (() => void) => {
     this.#listeners.add(listener);
     clearTimeout(this.#linger);
-    if (!this.#running) {
+    if (!this.#running && !this.#closed) {
       this.#running = new AbortController();
       void this.#run(this.#running.signal);
     }
@@ -103,6 +104,13 @@ export class ListWatch<T extends KubeObject> {
   };
 
   snapshot = (): Snapshot<T> => this.#snapshot;
+
+  /** For good: what is shown stays as it is, and nothing is asked any more. */
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#linger);
+    this.#stop();
+  }
 
   #stop(): void {
     this.#running?.abort();

@@ -30,6 +30,11 @@ export function ClusterLayout() {
   const inPod = useMatch({ from: "/app/o/$org/clusters/$cluster/pods/$namespace/$pod", shouldThrow: false });
   const id = cluster?.id;
   const kube = useMemo(() => (id ? new KubeCluster(calls.proxyUrl(org, id)) : undefined), [org, id]);
+  const going = cluster?.state === "deleting";
+  useEffect(() => {
+    if (going) kube?.close();
+  }, [going, kube]);
+  useEffect(() => () => kube?.close(), [kube]);
   const context = useMemo(() => (cluster ? { org, cluster } : undefined), [org, cluster]);
   if (!cluster || !kube || !context) {
     return (
@@ -79,7 +84,14 @@ export function ClusterLayout() {
       </nav>
       <ClusterContext value={context}>
         <KubeContext value={kube}>
-          <Outlet />
+          {/* Until it serves there is nobody to ask about nodes and pods. */}
+          {cluster.state === "creating" ? (
+            <Empty title="The cluster is being made">
+              <p>This takes a second or two; the page goes on by itself.</p>
+            </Empty>
+          ) : (
+            <Outlet />
+          )}
         </KubeContext>
       </ClusterContext>
     </main>

@@ -268,7 +268,11 @@ function DeleteCard() {
         typed={cluster.name}
         onConfirm={async () => {
           const operation = await calls.deleteCluster(org, cluster.id);
-          if (operation) liveOf(org).put({ type: "operation", value: operation });
+          const live = liveOf(org);
+          if (operation) live.put({ type: "operation", value: operation });
+          // Unless the stream was faster than the answer, and it is gone already.
+          const seen = live.snapshot().shown.clusters.get(cluster.id);
+          if (seen) live.put({ type: "cluster", value: { ...seen, state: "deleting" } });
         }}
       >
         Everything in it is lost: its objects, its secrets, the machines of its node pools. Machines you joined
