@@ -6,6 +6,7 @@
 mod authorization;
 mod idempotency;
 mod identity;
+mod lifecycle;
 mod openapi;
 mod races;
 
@@ -72,6 +73,8 @@ suite!(
     races::one_invitation_lets_one_in,
     races::two_admins_cannot_both_leave,
     races::a_removed_member_stops_at_once,
+    lifecycle::pools_follow_what_is_asked_and_reported,
+    lifecycle::a_cluster_is_changed_in_place_and_ends_in_a_receipt,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
