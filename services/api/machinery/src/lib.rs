@@ -11,6 +11,7 @@ mod document;
 mod field;
 mod names;
 mod object;
+mod quantity;
 mod selector;
 mod status;
 
@@ -18,5 +19,6 @@ pub use document::{Document, MAX_DEPTH, is_deeper_than};
 pub use field::{Field, FieldError, FieldErrorKind};
 pub use names::{Gvk, Gvr};
 pub use object::{Header, Object, ObjectError, OwnerReference, Stamp};
+pub use quantity::{Quantity, QuantityError};
 pub use selector::{FieldSelector, LabelSelector, Requirement, SelectorError};
 pub use status::{Cause, Details, Reason, Status};

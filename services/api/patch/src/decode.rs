@@ -6,7 +6,7 @@
 //! the one that upstream's types would print.
 
 use api_kinds::{Cardinality, FieldInfo, FieldKind, Message, MessageId, kinds};
-use api_machinery::{Document, MAX_DEPTH, is_deeper_than};
+use api_machinery::{Document, MAX_DEPTH, Quantity, is_deeper_than};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -14,7 +14,6 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::PatchError;
-use crate::quantity::canonical_quantity;
 
 /// Unknown and duplicate fields reported, at most. A body of nothing else would make a message as large.
 const MAX_PROBLEMS: usize = 100;
@@ -318,15 +317,12 @@ impl Walk {
                 other => wrong(self, other),
             },
             FieldKind::Quantity => {
-                let text = match &*value {
-                    Value::String(text) => text.clone(),
-                    Value::Number(number) => number.to_string(),
-                    other => return wrong(self, other),
-                };
-                match canonical_quantity(&text) {
-                    Ok(canonical) => *value = Value::String(canonical),
-                    Err(why) => return Err(PatchError::Malformed(why.to_owned())),
+                if !matches!(value, Value::String(_) | Value::Number(_)) {
+                    return wrong(self, value);
                 }
+                let amount =
+                    Quantity::from_json(value).map_err(|why| PatchError::Malformed(why.to_string()))?;
+                *value = Value::String(amount.to_string());
                 Ok(())
             }
             FieldKind::IntOrString => match &*value {

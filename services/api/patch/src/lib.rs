@@ -13,12 +13,10 @@ pub mod apply;
 mod decode;
 mod error;
 mod json;
-mod quantity;
 mod strategic;
 
 pub use apply::{Manager, Tracking, apply, track_update};
 pub use decode::{Decoded, check, decode_strict, strict_error};
 pub use error::PatchError;
 pub use json::{json_patch, merge_patch};
-pub use quantity::canonical_quantity;
 pub use strategic::strategic_merge;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api_machinery::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use crate::model::{NodeInfo, PodInfo};
-use crate::quantity::Quantity;
 
 /// Amounts of everything that is accounted for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -19,7 +19,6 @@ mod node;
 mod owners;
 mod pod;
 mod pod_security;
-mod quantity;
 mod quota;
 mod resources;
 mod service_account;
@@ -27,4 +26,3 @@ mod storage;
 
 pub use attributes::{Attributes, Lookup, Operation, SideWrite, Warnings};
 pub use chain::{Admission, Chain, default_chain};
-pub use quantity::{Quantity, QuantityError};

@@ -1,13 +1,12 @@
 //! LimitRanger: fills in what a namespace says a container gets by default, and holds pods and claims to its
 //! bounds.
 
-use api_machinery::{Document, Gvr, Status};
+use api_machinery::{Document, Gvr, Quantity, Status};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::attributes::{Attributes, Operation, SideWrite};
 use crate::chain::Admission;
-use crate::quantity::Quantity;
 use crate::resources::{Amounts, amounts, of_pod};
 
 pub(crate) struct LimitRanger;

@@ -7,13 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api_machinery::{Document, Gvr, Object, Status};
+use api_machinery::{Document, Gvr, Object, Quantity, Status};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use crate::attributes::{Attributes, Operation, SideWrite};
 use crate::chain::Admission;
-use crate::quantity::Quantity;
 use crate::resources::{Amounts, of_pod};
 
 pub(crate) struct ResourceQuota;

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api_machinery::Document;
+use api_machinery::{Document, Quantity};
 use serde_json::Value;
-
-use crate::quantity::Quantity;
 
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 

@@ -1,12 +1,11 @@
 //! Volumes and claims: kept while in use, given the default class, resized only where the class allows.
 
-use api_machinery::{Document, Gvr, Status};
+use api_machinery::{Document, Gvr, Quantity, Status};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::attributes::{Attributes, Operation, SideWrite};
 use crate::chain::Admission;
-use crate::quantity::Quantity;
 
 const CLASSES: Gvr = Gvr::new("storage.k8s.io", "v1", "storageclasses");
 

@@ -5,10 +5,9 @@
 //! done here, by the field table. Unknown fields were dealt with by the decoder and are left alone.
 
 use api_kinds::{Cardinality, FieldInfo, FieldKind, MessageId, kinds};
-use api_machinery::{Document, Gvk, Status};
+use api_machinery::{Document, Gvk, Quantity, Status};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tenant_admission::Quantity;
 
 /// 400 for values that no decoder would take: malformed quantities and times.
 pub(crate) fn normalize(message: MessageId, gvk: &Gvk, document: &mut Document) -> Result<(), Status> {

@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use api_machinery::Object;
-use api_placement::Quantity;
+use api_machinery::{Object, Quantity};
 use api_reconcile::{Action, Plan};
 use serde_json::{Map, Value, json};
 
@@ -69,7 +68,7 @@ impl Controller for Quotas {
             .collect();
         for name in hard.as_object().into_iter().flatten().map(|(name, _)| name) {
             let amount = match name.as_str() {
-                "pods" | "count/pods" => Some(Quantity::from_value(pods.len() as i64)),
+                "pods" | "count/pods" => Some(Quantity::whole(pods.len() as i64)),
                 _ if is_compute(name) => {
                     Some(pods.iter().map(|pod| compute(pod, name)).fold(Quantity::default(), Quantity::plus))
                 }
@@ -79,7 +78,7 @@ impl Controller for Quotas {
                 "requests.storage" => Some(storage(world, &key.namespace)),
                 _ => match counted_resource(world.catalog(), name) {
                     Some(of) => match counted.get(&world.catalog().get(of).gvr.group_resource()) {
-                        Some(count) => Some(Quantity::from_value(*count)),
+                        Some(count) => Some(Quantity::whole(*count)),
                         None => {
                             let of = world.catalog().get(of).gvr.clone();
                             questions.push(Action::Count { of, namespace: key.namespace.to_string() });
@@ -90,7 +89,7 @@ impl Controller for Quotas {
                 },
             };
             if let Some(amount) = amount {
-                used.insert(name.clone(), json!(shown(name, amount)));
+                used.insert(name.clone(), json!(amount.to_string()));
             }
         }
         if !questions.is_empty() && counted.is_empty() {
@@ -223,7 +222,7 @@ fn services(world: &World, namespace: &str, name: &str) -> Quantity {
             count += given.count() as i64;
         }
     }
-    Quantity::from_value(count)
+    Quantity::whole(count)
 }
 
 fn storage(world: &World, namespace: &str) -> Quantity {
@@ -252,12 +251,6 @@ fn counted_resource(catalog: &Catalog, name: &str) -> Option<ResourceId> {
         let resource = catalog.get(*id);
         resource.namespaced && resource.gvr.group_resource() == name
     })
-}
-
-/// Memory and the like in bytes, CPU in cores or thousandths.
-fn shown(name: &str, amount: Quantity) -> String {
-    let (_, resource) = parts(name);
-    if resource == "cpu" { amount.to_string() } else { amount.value().to_string() }
 }
 
 /// Admission may have written the same amount in another form.

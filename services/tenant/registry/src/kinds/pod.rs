@@ -1,9 +1,8 @@
 //! Pods and PodTemplates. Defaults are in `pod_defaults`, the rules for a spec in `validation::pod`.
 
-use api_machinery::{Document, Field, FieldError, Object};
+use api_machinery::{Document, Field, FieldError, Object, Quantity};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tenant_admission::Quantity;
 
 use super::pod_defaults;
 use crate::strategy::{Generation, Moment, Strategy};

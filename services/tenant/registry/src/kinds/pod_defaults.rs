@@ -3,9 +3,8 @@
 //! Upstream: `pkg/apis/core/v1/defaults.go`. Some apply to pods only, so that a template stays as its author
 //! wrote it: requests from limits, service links, host ports.
 
-use api_machinery::Document;
+use api_machinery::{Document, Quantity};
 use serde_json::{Map, Value, json};
-use tenant_admission::Quantity;
 
 type Object = Map<String, Value>;
 

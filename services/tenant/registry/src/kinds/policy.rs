@@ -1,8 +1,7 @@
 //! What limits others: LimitRange, ResourceQuota, PodDisruptionBudget.
 
-use api_machinery::Document;
+use api_machinery::{Document, Quantity};
 use serde_json::{Map, Value};
-use tenant_admission::Quantity;
 
 use super::apps::{at_most_whole, count_or_percent};
 use super::pod_defaults::items;

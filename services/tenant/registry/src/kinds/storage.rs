@@ -1,8 +1,7 @@
 //! PersistentVolumes, their claims and classes.
 
-use api_machinery::{Document, Field};
+use api_machinery::{Document, Field, Quantity};
 use serde_json::{Value, json};
-use tenant_admission::Quantity;
 
 use super::pod_defaults::text;
 use crate::strategy::{Moment, Strategy};

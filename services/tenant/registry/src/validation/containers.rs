@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use api_machinery::{Document, Field};
+use api_machinery::{Document, Field, Quantity};
 use serde_json::Value;
-use tenant_admission::Quantity;
 
 use super::at::{At, Errors};
 use super::{names, pod, volumes};
