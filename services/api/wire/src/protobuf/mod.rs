@@ -20,7 +20,6 @@ use api_kinds::kinds;
 use api_machinery::{Gvk, is_deeper_than};
 use serde_json::{Map, Value};
 
-use read::Reader;
 use write::Writer;
 
 /// What every encoded object begins with.
@@ -112,25 +111,8 @@ pub fn watch_frame(kind: &str, object: &[u8]) -> Vec<u8> {
 ///
 /// A kind that is missing from the envelope is `default`, as for options that clients send without one.
 pub fn decode(bytes: &[u8], default: Option<&Gvk>) -> Result<(Gvk, Value), ProtobufError> {
-    let unknown = Reader::new(bytes.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?);
-    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    for field in unknown {
-        let field = field?;
-        match field.number {
-            1 => {
-                for name in Reader::new(field.bytes()?) {
-                    let name = name?;
-                    match name.number {
-                        1 => api_version = name.text()?,
-                        2 => kind = name.text()?,
-                        _ => {}
-                    }
-                }
-            }
-            2 => raw = field.bytes()?,
-            _ => {}
-        }
-    }
+    let read::Envelope { api_version, kind, raw } =
+        read::envelope(bytes.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?)?;
     let gvk = match (kind.is_empty(), default) {
         (true, Some(gvk)) => gvk.clone(),
         _ => Gvk::parse(&api_version, &kind)

@@ -288,34 +288,45 @@ fn element(field: &FieldInfo, wire: &Field<'_>, depth: usize) -> Result<Option<V
     }))
 }
 
-/// An enveloped object inside a RawExtension.
-fn nested(raw: &[u8], depth: usize) -> Result<Value, ProtobufError> {
-    let mut names = (String::new(), String::new());
-    let mut body = &[][..];
-    for field in Reader::new(raw.strip_prefix(super::MAGIC).unwrap_or(raw)) {
+/// What upstream calls `runtime.Unknown`: a message with its kind beside it.
+#[derive(Default)]
+pub(super) struct Envelope<'a> {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) raw: &'a [u8],
+}
+
+pub(super) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
+    let mut envelope = Envelope::default();
+    for field in Reader::new(bytes) {
         let field = field?;
         match field.number {
             1 => {
                 for name in Reader::new(field.bytes()?) {
                     let name = name?;
                     match name.number {
-                        1 => names.0 = name.text()?,
-                        2 => names.1 = name.text()?,
+                        1 => envelope.api_version = name.text()?,
+                        2 => envelope.kind = name.text()?,
                         _ => {}
                     }
                 }
             }
-            2 => body = field.bytes()?,
+            2 => envelope.raw = field.bytes()?,
             _ => {}
         }
     }
-    let shown = format!("{}, Kind={}", names.0, names.1);
-    let gvk = api_machinery::Gvk::parse(&names.0, &names.1);
+    Ok(envelope)
+}
+
+/// An enveloped object inside a RawExtension.
+fn nested(raw: &[u8], depth: usize) -> Result<Value, ProtobufError> {
+    let Envelope { api_version, kind, raw } = envelope(raw.strip_prefix(super::MAGIC).unwrap_or(raw))?;
+    let gvk = api_machinery::Gvk::parse(&api_version, &kind);
     let of = gvk.and_then(|gvk| kinds().kind_message(&gvk)).filter(|of| !of.open);
-    let mut object =
-        message(body, of.ok_or(ProtobufError::NoMessage { kind: shown })?, depth + MAX_DEPTH / 2)?;
-    object.insert("apiVersion".to_owned(), names.0.into());
-    object.insert("kind".to_owned(), names.1.into());
+    let of = of.ok_or_else(|| ProtobufError::NoMessage { kind: format!("{api_version}, Kind={kind}") })?;
+    let mut object = message(raw, of, depth + MAX_DEPTH / 2)?;
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
 }
 

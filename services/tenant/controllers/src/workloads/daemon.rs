@@ -20,9 +20,7 @@ use crate::world::World;
 
 use super::pods::{PodView, from_template};
 use super::replicas::{claim, set_count, wake_controllers};
-use super::revisions;
-
-const HASH: &str = "controller-revision-hash";
+use super::revisions::{self, HASH};
 
 #[derive(Default)]
 pub struct DaemonSets;
@@ -47,13 +45,7 @@ impl Controller for DaemonSets {
                     world.all(res::DAEMON_SETS).for_each(|set| wake(Key::of(res::DAEMON_SETS, set)));
                 }
             }
-            res::REVISIONS => {
-                let owner = change.object.controller().filter(|owner| owner.kind == "DaemonSet");
-                if let Some(owner) = owner {
-                    let namespace = change.object.header.namespace.as_deref().unwrap_or_default();
-                    wake(Key::new(res::DAEMON_SETS, namespace, &owner.name));
-                }
-            }
+            res::REVISIONS => revisions::wake_owner(change, res::DAEMON_SETS, "DaemonSet", wake),
             _ => wake_controllers(world, change, res::DAEMON_SETS, wake, |set| {
                 convert::selector(set.field("spec.selector").as_ref())
             }),

@@ -7,10 +7,14 @@ use api_reconcile::Action;
 use serde_json::{Value, json};
 
 use crate::catalog::{ResourceId, res};
+use crate::controller::{Change, Key};
 use crate::convert;
 use crate::world::World;
 
 use super::hash;
+
+/// The label by which a pod, and a revision, say which template they are of.
+pub(super) const HASH: &str = "controller-revision-hash";
 
 pub(super) struct Revision {
     pub name: String,
@@ -25,7 +29,15 @@ impl Revision {
     }
     /// What pods made from it are labelled with.
     pub fn label(&self) -> &str {
-        self.object.header.labels.get("controller-revision-hash").map_or(self.name.as_str(), String::as_str)
+        self.object.header.labels.get(HASH).map_or(self.name.as_str(), String::as_str)
+    }
+}
+
+/// Wakes the owner, of resource `of` and of `kind`, of a revision that changed.
+pub(super) fn wake_owner(change: &Change<'_>, of: ResourceId, kind: &str, wake: &mut dyn FnMut(Key)) {
+    if let Some(owner) = change.object.controller().filter(|owner| owner.kind == kind) {
+        let namespace = change.object.header.namespace.as_deref().unwrap_or_default();
+        wake(Key::new(of, namespace, &owner.name));
     }
 }
 

@@ -17,9 +17,7 @@ use crate::world::World;
 
 use super::pods::{PodView, from_template};
 use super::replicas::{claim, set_count, wake_controllers};
-use super::revisions::{self, Revision};
-
-const HASH: &str = "controller-revision-hash";
+use super::revisions::{self, HASH, Revision};
 
 #[derive(Default)]
 pub struct StatefulSets;
@@ -38,13 +36,7 @@ impl Controller for StatefulSets {
             res::PODS => wake_controllers(world, change, res::STATEFUL_SETS, wake, |set| {
                 convert::selector(set.field("spec.selector").as_ref())
             }),
-            res::REVISIONS => {
-                let owner = change.object.controller().filter(|owner| owner.kind == "StatefulSet");
-                if let Some(owner) = owner {
-                    let namespace = change.object.header.namespace.as_deref().unwrap_or_default();
-                    wake(Key::new(res::STATEFUL_SETS, namespace, &owner.name));
-                }
-            }
+            res::REVISIONS => revisions::wake_owner(change, res::STATEFUL_SETS, "StatefulSet", wake),
             _ => {}
         }
     }

@@ -195,64 +195,28 @@ fn string_map(value: &Value) -> std::collections::BTreeMap<String, String> {
 
 // ---- ReplicaSet, ReplicationController ----
 
-pub(crate) struct ReplicaSets;
-
-impl Strategy for ReplicaSets {
-    fn generation(&self) -> Generation {
-        Generation::OnSpec
-    }
-    fn defaults(&self, new: &mut Document) {
-        new.set_default("spec.replicas", 1);
-        pod_defaults::template(new, "spec.template");
-    }
-    fn validate(&self, new: &Document) -> Errors {
-        let spec = At::top(new, "spec");
-        let mut errors = Vec::new();
-        scaled(&spec, "deployment", &mut errors);
-        template(&spec, &["Always"], &mut errors);
-        errors
-    }
-    fn validate_update(&self, new: &Document, old: &Document) -> Errors {
-        let mut errors = self.validate(new);
-        same(new, old, "spec.selector", &mut errors);
-        errors
-    }
-    fn validate_status_update(&self, new: &Document, _old: &Document) -> Errors {
-        replica_counts(
-            new,
-            &["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"],
-        )
-    }
-    fn selectable(&self) -> &'static [&'static str] {
-        &["status.replicas"]
-    }
-    fn select(&self, object: &api_machinery::Object, path: &str) -> String {
-        count_text(object, path)
-    }
-    fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
-        pod::template_warnings(new, old, "spec.template")
-    }
+/// ReplicaSets, and ReplicationControllers, which they replaced: both keep a number of pods. The older has a
+/// map for a selector, may change it, and leaves its pods behind by default.
+pub(crate) enum Replicas {
+    Set,
+    Controller,
 }
 
-/// Counts are written as 0 where upstream's integers are.
-fn count_text(object: &api_machinery::Object, path: &str) -> String {
-    let text = crate::strategy::field_text(object, path);
-    if text.is_empty() { "0".to_owned() } else { text }
-}
-
-pub(crate) struct ReplicationControllers;
-
-impl Strategy for ReplicationControllers {
+impl Strategy for Replicas {
     fn generation(&self) -> Generation {
         Generation::OnSpec
     }
     fn garbage_policy(&self) -> GarbagePolicy {
-        GarbagePolicy::Orphan
+        match self {
+            Replicas::Set => GarbagePolicy::Background,
+            Replicas::Controller => GarbagePolicy::Orphan,
+        }
     }
     fn defaults(&self, new: &mut Document) {
         new.set_default("spec.replicas", 1);
-        if let Some(labels) =
-            new.get("spec.template.metadata.labels").filter(|labels| labels.is_object()).cloned()
+        let labels = new.get("spec.template.metadata.labels").filter(|labels| labels.is_object());
+        if matches!(self, Replicas::Controller)
+            && let Some(labels) = labels.cloned()
         {
             new.set_default("spec.selector", labels.clone());
             new.set_default("metadata.labels", labels);
@@ -262,25 +226,24 @@ impl Strategy for ReplicationControllers {
     fn validate(&self, new: &Document) -> Errors {
         let spec = At::top(new, "spec");
         let mut errors = Vec::new();
-        spec.get("replicas").not_negative(&mut errors);
-        spec.get("minReadySeconds").not_negative(&mut errors);
-        let chosen = spec.get("selector");
-        if chosen.is_empty() {
-            errors.push(chosen.required(""));
-        }
-        errors.extend(meta::labels(Some(chosen.value), &chosen.field));
-        if !spec.get("template").is_set() {
-            errors.push(spec.get("template").required(""));
-            return errors;
-        }
-        let labels = spec.get("template").get("metadata").get("labels");
-        let have = string_map(labels.value);
-        if !chosen.is_empty()
-            && string_map(chosen.value).iter().any(|(key, value)| have.get(key) != Some(value))
-        {
-            errors.push(labels.invalid("`selector` does not match template `labels`"));
+        match self {
+            Replicas::Set => scaled(&spec, "deployment", &mut errors),
+            Replicas::Controller => {
+                spec.get("replicas").not_negative(&mut errors);
+                spec.get("minReadySeconds").not_negative(&mut errors);
+                if !selected_by_map(&spec, &mut errors) {
+                    return errors;
+                }
+            }
         }
         template(&spec, &["Always"], &mut errors);
+        errors
+    }
+    fn validate_update(&self, new: &Document, old: &Document) -> Errors {
+        let mut errors = self.validate(new);
+        if matches!(self, Replicas::Set) {
+            same(new, old, "spec.selector", &mut errors);
+        }
         errors
     }
     fn validate_status_update(&self, new: &Document, _old: &Document) -> Errors {
@@ -292,9 +255,35 @@ impl Strategy for ReplicationControllers {
     fn selectable(&self) -> &'static [&'static str] {
         &["status.replicas"]
     }
+    /// Counts are written as 0 where upstream's integers are.
     fn select(&self, object: &api_machinery::Object, path: &str) -> String {
-        count_text(object, path)
+        let text = crate::strategy::field_text(object, path);
+        if text.is_empty() { "0".to_owned() } else { text }
     }
+    fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
+        pod::template_warnings(new, old, "spec.template")
+    }
+}
+
+/// A ReplicationController's selector; false when there is no template to look at further.
+fn selected_by_map(spec: &At<'_>, errors: &mut Errors) -> bool {
+    let chosen = spec.get("selector");
+    if chosen.is_empty() {
+        errors.push(chosen.required(""));
+    }
+    errors.extend(meta::labels(Some(chosen.value), &chosen.field));
+    let template = spec.get("template");
+    if !template.is_set() {
+        errors.push(template.required(""));
+        return false;
+    }
+    let labels = template.get("metadata").get("labels");
+    let have = string_map(labels.value);
+    if !chosen.is_empty() && string_map(chosen.value).iter().any(|(key, value)| have.get(key) != Some(value))
+    {
+        errors.push(labels.invalid("`selector` does not match template `labels`"));
+    }
+    true
 }
 
 // ---- StatefulSet ----
