@@ -1,8 +1,9 @@
-//! Writes the generated tables of `api-kinds` and `api-schema`.
+//! Writes the generated tables of `api-kinds`, `api-wire` and `api-schema`.
 //!
-//! Four sources are joined: OpenAPI documents (JSON names, types, required, defaults, list types, merge keys),
-//! discovery documents (resources, verbs, names), upstream's `generated.proto` files (field numbers) and the
-//! source of the `k8s-openapi` crate (descriptions). What comes out is text that git can show a difference of.
+//! Five sources are joined: OpenAPI documents (JSON names, types, required, defaults, list types, merge keys),
+//! discovery documents (resources, verbs, names), upstream's `generated.proto` files (field numbers), the Go
+//! types beside them (which scalars are pointers) and the source of the `k8s-openapi` crate (descriptions).
+//! What comes out is text that git can show a difference of.
 //!
 //! ```text
 //! cargo run -p tablegen -- --openapi DIR --discovery DIR --protos KUBERNETES/staging/src/k8s.io
@@ -13,6 +14,7 @@
 mod docs;
 mod messages;
 mod openapi;
+mod optional;
 mod proto;
 mod resources;
 
@@ -49,9 +51,12 @@ fn main() -> Result<()> {
     let (descriptions, missing) = docs::text(&joined)?;
     eprintln!("{missing} descriptions missing");
 
+    let optional = optional::text(&args.protos, |message| joined.messages.contains_key(message))?;
+
     let kinds = args.out.join("kinds/data");
     write(&kinds.join("messages.txt"), joined.text().as_bytes())?;
     write(&kinds.join("resources.txt"), resources.as_bytes())?;
+    write(&args.out.join("wire/data/optional.txt"), optional.as_bytes())?;
     write(&args.out.join("schema/data/descriptions.txt.gz"), &docs::compress(&descriptions)?)
 }
 

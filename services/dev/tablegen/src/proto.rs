@@ -18,10 +18,19 @@ pub struct ProtoField {
     pub map: bool,
 }
 
+/// Folders below `staging/src/k8s.io`; anything else there (metrics, audit) is not served here.
+pub const PARTS: [&str; 4] =
+    ["api", "apimachinery/pkg", "apiextensions-apiserver/pkg/apis", "kube-aggregator/pkg/apis"];
+
+/// The package a `generated.proto` declares, as OpenAPI names it.
+pub fn package_of(text: &str) -> Option<String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("package "))?;
+    Some(openapi_name(name.trim_end_matches(';')))
+}
+
 pub fn read(root: &Path) -> Result<Protos> {
     let mut all = Protos::new();
-    // Anything else below (metrics, audit) is not served here.
-    for part in ["api", "apimachinery/pkg", "apiextensions-apiserver/pkg/apis", "kube-aggregator/pkg/apis"] {
+    for part in PARTS {
         walk(&root.join(part), &mut all)?;
     }
     Ok(all)
