@@ -15,5 +15,5 @@ mod queue;
 
 pub use backoff::Backoff;
 pub use events::{Correlator, EventText, Recorded, Regarding};
-pub use plan::{Action, Deletion, PatchKind, Plan, Spread};
+pub use plan::{Action, Deletion, PatchKind, Plan, Spread, Subject};
 pub use queue::Queue;

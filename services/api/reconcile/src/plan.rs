@@ -59,6 +59,13 @@ pub enum Action {
         name: String,
         uid: String,
     },
+    /// Ask the API whether a user may do something, and tell the reconciler.
+    Review {
+        user: Subject,
+        of: Gvr,
+        verb: &'static str,
+        subresource: &'static str,
+    },
     /// Delete everything of one resource in one namespace, and tell the reconciler how much is left.
     Purge {
         of: Gvr,
@@ -74,6 +81,16 @@ pub enum Action {
         object: Document,
         profile: &'static str,
     },
+}
+
+/// Somebody whom an [`Action::Review`] asks about.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Subject {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    /// As JSON: names to lists of strings.
+    pub extra: Value,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,6 +43,8 @@ struct State {
     compacted: u64,
     refusals: VecDeque<(&'static str, String, Status)>,
     writes: Vec<String>,
+    /// Group and subresource: what SubjectAccessReviews are answered by.
+    grants: Vec<(String, String)>,
 }
 
 impl FakeApi {
@@ -54,6 +56,10 @@ impl FakeApi {
     /// The next `verb` (`create`, `update`, `patch`, `delete`, `list`, `watch`) on `resource` is refused.
     pub fn fail_next(&self, verb: &'static str, resource: &str, status: Status) {
         self.state.lock().refusals.push_back((verb, resource.to_owned(), status));
+    }
+    /// SubjectAccessReviews of users in `group` about `subresource` are allowed from now on.
+    pub fn grant(&self, group: &str, subresource: &str) {
+        self.state.lock().grants.push((group.to_owned(), subresource.to_owned()));
     }
     /// Watches from before now end in 410.
     pub fn compact(&self) {
@@ -368,6 +374,17 @@ impl Api for FakeApi {
         }
         let mut state = self.state.lock();
         self.refuse(&mut state, "create", of)?;
+        if of.resource == "subjectaccessreviews" {
+            let about = object.get_str("spec.resourceAttributes.subresource").unwrap_or_default();
+            let groups = object.get_array("spec.groups");
+            let allowed = state.grants.iter().any(|(group, subresource)| {
+                subresource == about && groups.iter().any(|one| one == group.as_str())
+            });
+            object.set("status.allowed", allowed);
+            return Object::from_document(&object)
+                .map(Arc::new)
+                .map_err(|cause| Status::internal(cause.to_string()));
+        }
         if !namespace.is_empty() {
             object.set("metadata.namespace", namespace.clone());
         }

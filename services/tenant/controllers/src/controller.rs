@@ -58,6 +58,8 @@ pub struct Change<'a> {
 pub enum News {
     /// `Action::Verify`: whether the object with this uid exists.
     Verified { uid: String, exists: bool, waits_for_dependents: bool },
+    /// `Action::Review`: whether the user may.
+    Reviewed { subresource: &'static str, allowed: bool },
     /// `Action::Purge`: what is left in the namespace, and what stands in the way of deleting it.
     Purged { resource: String, left: usize, finalizers: Vec<String>, error: Option<String> },
     /// `Action::Count`.

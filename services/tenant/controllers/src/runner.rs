@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_machinery::{Document, Gvr, Object, Reason, Status};
-use api_reconcile::{Action, Deletion, EventText, PatchKind, Regarding, Spread};
+use api_reconcile::{Action, Deletion, EventText, PatchKind, Regarding, Spread, Subject};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::StreamExt;
 use futures::future::join_all;
+use serde_json::json;
 use tenant_client::{CreateOptions, DeleteOptions, ListOptions, Patch, Propagation, SharedApi};
 
 use crate::catalog::{Catalog, ResourceId};
@@ -149,6 +150,10 @@ impl Hands {
                 let exists = found.is_some();
                 self.done.news.push(News::Verified { uid, exists, waits_for_dependents: waits });
             }
+            Action::Review { user, of, verb, subresource } => {
+                let allowed = self.review(user, &of, verb, subresource).await?;
+                self.done.news.push(News::Reviewed { subresource, allowed });
+            }
             Action::Purge { of, namespace } => {
                 let news = self.purge(&of, &namespace).await;
                 self.done.news.push(news);
@@ -162,6 +167,24 @@ impl Hands {
             Action::Sign { object, profile } => self.sign(object, profile).await?,
         }
         Ok(())
+    }
+
+    /// A SubjectAccessReview, so that RBAC and whatever else authorizes has its say.
+    async fn review(&self, user: Subject, of: &Gvr, verb: &str, subresource: &str) -> Result<bool, Status> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                "resourceAttributes": {
+                    "group": of.group, "version": "*", "resource": of.resource,
+                    "subresource": subresource, "verb": verb,
+                },
+            },
+        });
+        let reviews = Gvr::new("authorization.k8s.io", "v1", "subjectaccessreviews");
+        let review = Document::from_value(review).unwrap_or_default();
+        let answer = self.api.create(&reviews, review, CreateOptions::default()).await?;
+        Ok(answer.field("status.allowed").is_some_and(|allowed| allowed == true))
     }
 
     fn wrote(&mut self, of: &Gvr, object: Arc<Object>) {

@@ -189,6 +189,7 @@ async fn nodes_get_their_certificates_and_old_requests_go() {
     let read = |name: &str| cluster.api.read(&REQUESTS, "", name).unwrap_or_default()["status"].clone();
     let client = "kubernetes.io/kube-apiserver-client-kubelet";
     let serving = "kubernetes.io/kubelet-serving";
+    cluster.api.grant("system:bootstrappers", "nodeclient");
     request(
         &cluster,
         "boot",
@@ -199,6 +200,9 @@ async fn nodes_get_their_certificates_and_old_requests_go() {
         "client auth",
     );
     request(&cluster, "eve", client, "eve", &[], &pem(&[]), "client auth");
+    // Neither the right for somebody else's certificate, nor the name that one's own would have.
+    request(&cluster, "late", client, "later", &["late"], &pem(&[]), "client auth");
+    cluster.api.grant("late", "selfnodeclient");
     request(
         &cluster,
         "serve",
@@ -214,7 +218,9 @@ async fn nodes_get_their_certificates_and_old_requests_go() {
     })
     .await;
     assert_eq!(read("boot")["conditions"][0]["reason"], "AutoApproved");
-    assert!(read("eve").is_null());
+    assert!(read("eve").is_null() && read("late").is_null());
+    cluster.api.grant("late", "nodeclient");
+    until("its binding came", || read("late")["certificate"].is_string()).await;
     assert!(read("serve").is_null(), "there is no such node yet");
     node(&cluster, "n1");
     until("the node has said who it is", || read("serve")["certificate"].is_string()).await;

@@ -1,16 +1,17 @@
 //! CertificateSigningRequests: approves those of nodes, has approved ones signed, removes old ones.
 //!
-//! Who may have a certificate without asking a person is decided in `policy` and nowhere else: a node its own
-//! client certificate, first with a bootstrap token and later with the last certificate, and a serving
-//! certificate for the names and addresses its Node object has.
+//! What may be had without asking a person is said in `policy` and nowhere else: a node its own client
+//! certificate, first with a bootstrap token and later with the last certificate, and a serving certificate
+//! for the names and addresses its Node object has. Who may have a client certificate is for RBAC to say, as
+//! upstream: it is asked by a SubjectAccessReview on `nodeclient` and `selfnodeclient`.
 
 mod policy;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use api_machinery::Document;
-use api_reconcile::{Action, Plan};
+use api_machinery::{Document, Gvr};
+use api_reconcile::{Action, Plan, Subject};
 use base_clock::{Timestamp, rfc3339};
 use serde_json::{Value, json};
 
@@ -19,15 +20,20 @@ use crate::controller::{Change, ChangeKind, Controller, Key, News, Now};
 use crate::convert;
 use crate::world::World;
 
-use policy::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, Opinion};
+use policy::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, Opinion, Right};
 
 #[derive(Default)]
 pub struct Certificates {
     unsignable: HashMap<Key, String>,
+    /// What reviews answered since the request was last looked at: allowed or not, by subresource. Used once,
+    /// since a binding made tomorrow changes the answer.
+    reviewed: HashMap<Key, Vec<(&'static str, bool)>>,
 }
 
 /// How long finished requests stay to be looked at, and unanswered ones to be answered; as upstream.
 const KEEP_DONE: Duration = Duration::from_secs(3600);
+/// A request that nobody grants is asked about again this often: its binding may come later.
+const REVIEW_AGAIN: Duration = Duration::from_secs(30);
 const KEEP_PENDING: Duration = Duration::from_secs(24 * 3600);
 
 impl Controller for Certificates {
@@ -56,6 +62,7 @@ impl Controller for Certificates {
     fn plan(&mut self, world: &World, key: &Key, now: Now) -> Plan {
         let Some(object) = world.at(key) else {
             self.unsignable.remove(key);
+            self.reviewed.remove(key);
             return Plan::nothing();
         };
         let resource = world.catalog().get(res::SIGNING_REQUESTS);
@@ -85,7 +92,22 @@ impl Controller for Certificates {
         if !has("Approved") {
             let node =
                 |name: &str| world.get(res::NODES, "", name).and_then(|node| node.field("status.addresses"));
-            if let Opinion::Approve(message) = policy::judge(&document, node) {
+            let granted = match policy::judge(&document, node) {
+                Opinion::None => None,
+                Opinion::Approve(message) => Some(message),
+                Opinion::Ask(rights) => match self.reviewed.remove(key) {
+                    None => {
+                        plan.actions.extend(rights.iter().map(|right| review(&document, right.subresource)));
+                        return plan;
+                    }
+                    Some(answers) => {
+                        plan.again(REVIEW_AGAIN);
+                        let allowed = |right: &&Right| answers.contains(&(right.subresource, true));
+                        rights.iter().find(allowed).map(|right| right.message)
+                    }
+                },
+            };
+            if let Some(message) = granted {
                 plan.push(update(
                     "approval",
                     with_condition(document, "Approved", "AutoApproved", message, now.wall),
@@ -111,9 +133,30 @@ impl Controller for Certificates {
     }
 
     fn learn(&mut self, key: &Key, news: &News) {
-        if let News::SignFailed { message } = news {
-            self.unsignable.insert(key.clone(), message.clone());
+        match news {
+            News::SignFailed { message } => drop(self.unsignable.insert(key.clone(), message.clone())),
+            News::Reviewed { subresource, allowed } => {
+                self.reviewed.entry(key.clone()).or_default().push((subresource, *allowed));
+            }
+            News::Verified { .. } | News::Purged { .. } | News::Counted { .. } => {}
         }
+    }
+}
+
+/// Asks whether the one who asks for the certificate may `create` the subresource.
+fn review(request: &Document, subresource: &'static str) -> Action {
+    let text = |path: &str| request.get_str(path).unwrap_or_default().to_owned();
+    let groups = request.get_array("spec.groups").iter().filter_map(Value::as_str).map(str::to_owned);
+    Action::Review {
+        user: Subject {
+            name: text("spec.username"),
+            uid: text("spec.uid"),
+            groups: groups.collect(),
+            extra: request.get("spec.extra").cloned().unwrap_or_default(),
+        },
+        of: Gvr::new("certificates.k8s.io", "v1", "certificatesigningrequests"),
+        verb: "create",
+        subresource,
     }
 }
 

@@ -18,11 +18,28 @@ pub(super) const LEGACY: &str = "kubernetes.io/legacy-unknown";
 
 const NODE_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
-const BOOTSTRAPPERS: &str = "system:bootstrappers";
+
+/// A subresource of the request that whoever may `create` it gets the certificate by, and what is then said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Right {
+    pub(super) subresource: &'static str,
+    pub(super) message: &'static str,
+}
+
+const SELF_NODE_CLIENT: Right = Right {
+    subresource: "selfnodeclient",
+    message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
+};
+const NODE_CLIENT: Right = Right {
+    subresource: "nodeclient",
+    message: "Auto approving kubelet client certificate after SubjectAccessReview.",
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opinion {
     Approve(&'static str),
+    /// Good if the one who asks has one of these rights.
+    Ask(&'static [Right]),
     /// Left to people, or to a later look.
     None,
 }
@@ -46,19 +63,8 @@ pub(super) fn judge(request: &Document, addresses_of: impl Fn(&str) -> Option<Va
         return Opinion::None;
     }
     match request.get_str("spec.signerName").unwrap_or_default() {
-        KUBELET_CLIENT if user == asked.name && groups.contains(&NODES) => {
-            Opinion::Approve("Auto approving self kubelet client certificate after SubjectAccessReview.")
-        }
-        KUBELET_CLIENT => {
-            let bootstrapper = groups
-                .iter()
-                .any(|group| *group == BOOTSTRAPPERS || group.starts_with("system:bootstrappers:"));
-            if bootstrapper {
-                Opinion::Approve("Auto approving kubelet client certificate after SubjectAccessReview.")
-            } else {
-                Opinion::None
-            }
-        }
+        KUBELET_CLIENT if user == asked.name => Opinion::Ask(&[SELF_NODE_CLIENT, NODE_CLIENT]),
+        KUBELET_CLIENT => Opinion::Ask(&[NODE_CLIENT]),
         KUBELET_SERVING if user == asked.name && groups.contains(&NODES) => {
             let name = asked.name.strip_prefix(NODE_PREFIX).unwrap_or_default();
             let Some(addresses) = addresses_of(name) else { return Opinion::None };
@@ -189,15 +195,12 @@ mod tests {
         let node = ("system:node:n1", "system:nodes");
         let nodes = &["system:nodes", "system:authenticated"][..];
         let token = &["system:bootstrappers", "system:authenticated"][..];
-        let kubeadm = &["system:bootstrappers:kubeadm:default-node-token"][..];
         let (client, server) = ("client auth", "server auth");
         for (signer, user, groups, subject, sans, usage, wanted) in [
-            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[][..], client, true),
-            (KUBELET_CLIENT, "system:bootstrap:abcdef", kubeadm, node, &[], client, true),
-            (KUBELET_CLIENT, "system:node:n1", nodes, node, &[], client, true),
-            (KUBELET_CLIENT, "system:node:n2", nodes, node, &[], client, false),
-            (KUBELET_CLIENT, "eve", &["system:authenticated"], node, &[], client, false),
-            (KUBELET_CLIENT, "system:node:n1", &[], node, &[], client, false),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[][..], client, "nodeclient"),
+            (KUBELET_CLIENT, "system:node:n1", nodes, node, &[], client, "selfnodeclient nodeclient"),
+            (KUBELET_CLIENT, "system:node:n2", nodes, node, &[], client, "nodeclient"),
+            (KUBELET_CLIENT, "eve", &["system:authenticated"], node, &[], client, "nodeclient"),
             (
                 KUBELET_CLIENT,
                 "system:bootstrap:abcdef",
@@ -205,26 +208,32 @@ mod tests {
                 ("system:node:n1", "system:masters"),
                 &[],
                 client,
-                false,
+                "no",
             ),
-            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, ("admin", "system:nodes"), &[], client, false),
-            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &["n1"], client, false),
-            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[], server, false),
-            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "10.0.0.1"], server, true),
-            (KUBELET_SERVING, "system:node:n1", nodes, node, &["other"], server, false),
-            (KUBELET_SERVING, "system:node:n1", nodes, node, &["10.0.0.2"], server, false),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, ("admin", "system:nodes"), &[], client, "no"),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &["n1"], client, "no"),
+            (KUBELET_CLIENT, "system:bootstrap:abcdef", token, node, &[], server, "no"),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "10.0.0.1"], server, "yes"),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["other"], server, "no"),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["10.0.0.2"], server, "no"),
             // What n1 says it is called is what another node is called.
-            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "n2"], server, false),
-            (KUBELET_SERVING, "system:node:n1", nodes, node, &[], server, false),
-            (KUBELET_SERVING, "system:node:n2", nodes, node, &["n1"], server, false),
-            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1"], client, false),
-            (CLIENT, "system:node:n1", nodes, node, &[], client, false),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1", "n2"], server, "no"),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &[], server, "no"),
+            (KUBELET_SERVING, "system:node:n2", nodes, node, &["n1"], server, "no"),
+            (KUBELET_SERVING, "system:node:n1", nodes, node, &["n1"], client, "no"),
+            (CLIENT, "system:node:n1", nodes, node, &[], client, "no"),
         ] {
             let addresses = json!([{"type": "InternalIP", "address": "10.0.0.1"},
                 {"type": "Hostname", "address": "n1"}, {"type": "InternalDNS", "address": "n2"}]);
             let request = request(signer, user, groups, subject, sans, usage);
-            let got = judge(&request, |name| ["n1", "n2"].contains(&name).then(|| addresses.clone()));
-            assert_eq!(got != Opinion::None, wanted, "{signer} {user} {subject:?} {sans:?} {usage}");
+            let got = match judge(&request, |name| ["n1", "n2"].contains(&name).then(|| addresses.clone())) {
+                Opinion::None => "no".to_owned(),
+                Opinion::Approve(_) => "yes".to_owned(),
+                Opinion::Ask(rights) => {
+                    rights.iter().map(|right| right.subresource).collect::<Vec<_>>().join(" ")
+                }
+            };
+            assert_eq!(got, wanted, "{signer} {user} {subject:?} {sans:?} {usage}");
         }
     }
 
