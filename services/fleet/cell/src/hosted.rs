@@ -93,7 +93,12 @@ impl Hosted {
                 registry: tunnels.clone(),
                 peers: cell.peers.clone(),
             })),
-            mount: Some(Arc::new(TunnelMount::new(&tunnels, late_plane.clone(), tasks.clone()))),
+            mount: Some(Arc::new(TunnelMount::new(
+                &tunnels,
+                late_plane.clone(),
+                group.space().clone(),
+                tasks.clone(),
+            ))),
             dns_names: vec![assignment.server_name.clone()],
             ip_addresses: addresses,
             tasks: tasks.clone(),
