@@ -4,6 +4,8 @@
 //! serves follows and is watched for the garbage collector only, which keeps just the objects that have
 //! owners or finalizers: the hundreds of default objects of a fresh cluster cost nothing here.
 
+use std::sync::{Arc, LazyLock};
+
 use api_machinery::{Gvk, Gvr, Object};
 
 /// A resource's place in the [`Catalog`].
@@ -20,9 +22,10 @@ pub struct Resource {
     keep: fn(&Object) -> bool,
 }
 
+/// Clusters that serve the same share one list.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    resources: Vec<Resource>,
+    resources: Arc<Vec<Resource>>,
 }
 
 macro_rules! known {
@@ -108,11 +111,16 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 impl Catalog {
     /// The resources that controllers name, and nothing else.
     pub fn known() -> Catalog {
-        Catalog { resources: known() }
+        Catalog { resources: Arc::new(known()) }
     }
 
     /// Everything the built-in groups serve that can be listed, watched and deleted, in its stored version.
     pub fn built_in() -> Catalog {
+        static BUILT_IN: LazyLock<Catalog> = LazyLock::new(Catalog::make_built_in);
+        BUILT_IN.clone()
+    }
+
+    fn make_built_in() -> Catalog {
         let wanted = ["list", "watch", "delete"];
         api_kinds::kinds().resources().iter().fold(Catalog::known(), |catalog, info| {
             let collectable = wanted.iter().all(|verb| info.allows(verb));
@@ -129,7 +137,13 @@ impl Catalog {
         // Events are the one resource upstream's collector leaves alone; they expire by themselves.
         let is_event = gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io");
         if !is_event && !self.resources.iter().any(same) {
-            self.resources.push(Resource { gvr, gvk, namespaced, collectable: true, keep: owned });
+            Arc::make_mut(&mut self.resources).push(Resource {
+                gvr,
+                gvk,
+                namespaced,
+                collectable: true,
+                keep: owned,
+            });
         }
         self
     }

@@ -12,7 +12,7 @@ use api_machinery::Object;
 use api_reconcile::{Backoff, Queue};
 use base_clock::SharedClock;
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered, SelectAll, StreamExt};
+use futures::stream::{FuturesUnordered, SelectAll, StreamExt};
 use futures::{FutureExt, Stream};
 use tenant_client::{Recorder, SharedApi, UserInfo, WatchEvent, lease};
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use crate::catalog::{Catalog, ResourceId};
 use crate::cluster::endpoint::API_SERVER;
 use crate::controller::{Change, ChangeKind, Controller, Key, Now};
 use crate::runner::{Done, Job, Signer};
-use crate::source::{Signal, source};
+use crate::source::{Signal, Source};
 use crate::world::World;
 
 /// What a cell knows about a tenant before its controllers start.
@@ -58,6 +58,9 @@ impl Config {
             pod_cidr: (std::net::Ipv4Addr::new(10, 244, 0, 0), 16),
             node_block_bits: 24,
             api_service: std::net::Ipv4Addr::new(10, 96, 0, 1),
+            // Nobody's address (RFC 5737). Pods reach the Service `kubernetes` through their node's agent and its
+            // tunnel; nothing dials what the EndpointSlice holds. It becomes the gateway's address and the
+            // cluster's own port there when stock kubelets can join (DESIGN §7).
             api_end: (std::net::Ipv4Addr::new(192, 0, 2, 1), 6443),
             catalog: Catalog::built_in(),
         }
@@ -114,7 +117,7 @@ impl Controllers {
     }
 }
 
-type Sources = SelectAll<BoxStream<'static, (ResourceId, Signal)>>;
+type Sources = SelectAll<Source>;
 
 struct Desk {
     controller: Box<dyn Controller>,
@@ -184,8 +187,7 @@ impl Supervisor {
         let mut sources: Sources = SelectAll::new();
         for id in self.catalog.ids() {
             if !self.concerned[usize::from(id.0)].is_empty() {
-                let of = self.catalog.get(id).gvr.clone();
-                sources.push(source(watcher.clone(), id, of, lists.clone()));
+                sources.push(Source::new(watcher.clone(), self.catalog.clone(), id, lists.clone()));
             }
         }
         loop {

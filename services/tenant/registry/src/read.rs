@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use store_mvcc::{ReadError, Revision, Snapshot};
 
 use crate::context::{Context, GetOptions, List, ListOptions};
+use crate::convert;
 use crate::error::read_status;
 use crate::kinds::strategy;
 use crate::registry::{Registry, key_name, object, served};
@@ -173,17 +174,19 @@ fn page(
     let mut list = List { revision: snapshot.revision.0, ..List::default() };
     // One name pins the answer down: no walk over the collection.
     if let Some(name) = selection.single_key(resource) {
-        if let Some(entry) = snapshot.entries.get(&*name)
-            && selection.selects(object(entry)?)
-        {
-            list.items.push(served(resource, entry)?);
+        if let Some(entry) = snapshot.entries.get(&*name) {
+            let found = object(entry)?;
+            if selection.selects(&found) {
+                list.items.push(convert::served_object(resource, &found)?);
+            }
         }
         return Ok(list);
     }
     let mut last: Option<&str> = None;
     let mut entries = snapshot.range(&selection.prefix, after);
     for entry in entries.by_ref() {
-        if !selection.selects(object(entry)?) {
+        let found = object(entry)?;
+        if !selection.selects(&found) {
             continue;
         }
         if limit > 0 && list.items.len() as u64 == limit {
@@ -195,7 +198,7 @@ fn page(
             break;
         }
         last = Some(&entry.key.name);
-        list.items.push(served(resource, entry)?);
+        list.items.push(convert::served_object(resource, &found)?);
     }
     Ok(list)
 }

@@ -1,6 +1,7 @@
 //! The registry itself: what all verbs share.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use api_kinds::{Kinds, ResourceInfo, kinds};
 use api_machinery::{Document, Gvr, Object, ObjectError, Status};
@@ -108,13 +109,13 @@ impl Lookup for Registry {
     fn get(&self, of: &Gvr, namespace: Option<&str>, name: &str) -> Option<Arc<Object>> {
         let resource = self.kinds.resource(of)?;
         let entry = self.entry(resource, namespace.unwrap_or_default(), name)?;
-        object(&entry).ok().cloned()
+        object(&entry).ok()
     }
     fn list(&self, of: &Gvr, namespace: Option<&str>) -> Vec<Arc<Object>> {
         let Some(resource) = self.kinds.resource(of) else { return Vec::new() };
         let snapshot = self.group.space().snapshot(&resource.collection);
         let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        snapshot.range(&prefix, None).filter_map(|entry| object(entry).ok().cloned()).collect()
+        snapshot.range(&prefix, None).filter_map(|entry| object(entry).ok()).collect()
     }
     fn authorizer(&self) -> &dyn Authorizer {
         &*self.authorizer
@@ -127,20 +128,32 @@ impl Lookup for Registry {
 /// The parsed object of an entry, made once and kept beside it.
 ///
 /// A body that does not parse is the store's fault, not the client's: 500, and only for this object.
-pub fn object(entry: &Entry) -> Result<&Arc<Object>, Status> {
-    type Parsed = Result<Arc<Object>, ObjectError>;
-    let parsed: &Parsed = entry.memo.get_or_init(|| -> Parsed {
-        Object::from_stored(entry.value.body.clone(), &entry.value.stamp, entry.modified.0).map(Arc::new)
-    });
-    parsed.as_ref().map_err(|cause| {
+pub fn object(entry: &Entry) -> Result<Arc<Object>, Status> {
+    let parse =
+        || Object::from_stored(entry.value.body.clone(), &entry.value.stamp, entry.modified.0).map(Arc::new);
+    let parsed: &Parsed = entry.memo.get_or_init(Parsed::default);
+    let rare = entry.shared && parsed.kept.get().is_none() && !parsed.asked.swap(true, Ordering::Relaxed);
+    let report = |cause: &ObjectError| {
         tracing::error!(key = %entry.key, error = %cause, "a stored object cannot be read");
         Status::internal(format!("object at {} cannot be read", entry.key))
-    })
+    };
+    if rare {
+        return parse().map_err(|cause| report(&cause));
+    }
+    parsed.kept.get_or_init(parse).as_ref().map(Arc::clone).map_err(report)
+}
+
+/// What an entry's memo holds. Default objects, which every cluster has some two hundred of, are listed once
+/// when its loops start and then for the most part never again: theirs is kept from the second time on.
+#[derive(Default)]
+struct Parsed {
+    asked: AtomicBool,
+    kept: OnceLock<Result<Arc<Object>, ObjectError>>,
 }
 
 /// As the requested version shows it.
 pub(crate) fn served(resource: &ResourceInfo, entry: &Entry) -> Result<Arc<Object>, Status> {
-    convert::served_object(resource, object(entry)?)
+    convert::served_object(resource, &object(entry)?)
 }
 
 /// Taken apart, in the storage version, with `apiVersion` and `kind`.

@@ -15,7 +15,7 @@ use crate::context::{Context, WatchOptions};
 use crate::convert;
 use crate::error::read_status;
 use crate::read::{Selection, invalid_options, parse_revision};
-use crate::registry::{Registry, object, served};
+use crate::registry::{Registry, object};
 
 /// Quiet watchers that asked for bookmarks get one this often, so that they resume from a fresh revision.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -95,8 +95,9 @@ impl Registry {
                 }
                 let snapshot = space.snapshot(&resource.collection);
                 for entry in snapshot.range(&selection.prefix, None) {
-                    if selection.selects(object(entry)?) {
-                        let object = served(resource, entry)?;
+                    let found = object(entry)?;
+                    if selection.selects(&found) {
+                        let object = convert::served_object(resource, &found)?;
                         ready.push_back(WatchItem::Change { change: Change::Added, object, event: None });
                     }
                 }
@@ -144,7 +145,8 @@ impl Watch {
                 return None;
             }
             let batch = if self.bookmarks {
-                match tokio::time::timeout(BOOKMARK_EVERY, self.inner.next()).await {
+                // Boxed, so that watches without bookmarks do not carry the timer's room.
+                match Box::pin(tokio::time::timeout(BOOKMARK_EVERY, self.inner.next())).await {
                     Ok(batch) => batch,
                     Err(_) => match self.bookmark() {
                         Ok(item) => return Some(Ok(item)),
@@ -215,34 +217,39 @@ impl Watch {
         let item = match (event.kind, &event.previous) {
             (EventKind::Delete, _) => {
                 let last = object(&event.entry)?;
-                if !self.selection.selects(last) {
+                if !self.selection.selects(&last) {
                     return Ok(None);
                 }
-                let gone = at_revision(last, event.revision);
+                let gone = at_revision(&last, event.revision);
                 let object = convert::served_object(self.resource, &gone)?;
                 WatchItem::Change { change: Change::Deleted, object, event: Some(event) }
             }
             (EventKind::Put, previous) => {
-                let now = self.selection.selects(object(&event.entry)?);
+                let found = object(&event.entry)?;
+                let now = self.selection.selects(&found);
                 let before = match previous {
-                    Some(previous) => self.selection.selects(object(previous)?),
+                    Some(previous) => {
+                        let before = object(previous)?;
+                        self.selection.selects(&before)
+                    }
                     None => false,
                 };
                 match (before, now) {
                     (false, false) => return Ok(None),
                     (false, true) => {
                         let entered = event.previous.is_some();
-                        let object = served(self.resource, &event.entry)?;
+                        let object = convert::served_object(self.resource, &found)?;
                         let event = (!entered).then_some(event);
                         WatchItem::Change { change: Change::Added, object, event }
                     }
                     (true, true) => {
-                        let object = served(self.resource, &event.entry)?;
+                        let object = convert::served_object(self.resource, &found)?;
                         WatchItem::Change { change: Change::Modified, object, event: Some(event) }
                     }
                     (true, false) => {
                         let Some(previous) = previous else { return Ok(None) };
-                        let left = at_revision(object(previous)?, event.revision);
+                        let before = object(previous)?;
+                        let left = at_revision(&before, event.revision);
                         let object = convert::served_object(self.resource, &left)?;
                         WatchItem::Change { change: Change::Deleted, object, event: None }
                     }
