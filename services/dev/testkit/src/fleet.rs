@@ -28,11 +28,13 @@ pub struct Options {
     pub user: Option<u32>,
     /// The manager's, instead of a file.
     pub database: Option<String>,
+    /// Environment of `up` and its children, beside this process's own.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cells: 1, nodes: 0, demo: true, user: None, database: None }
+        Options { cells: 1, nodes: 0, demo: true, user: None, database: None, env: Vec::new() }
     }
 }
 
@@ -88,6 +90,7 @@ impl Fleet {
             .args(["--gateway", &self.gateway.to_string(), "--manager", &self.manager.to_string()])
             .args((!self.options.demo).then_some("--no-demo"))
             .args(self.options.database.iter().flat_map(|url| ["--database", url]))
+            .envs(self.options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;

@@ -34,6 +34,15 @@ pub struct RequestLabels {
     pub component: &'static str,
 }
 
+impl RequestLabels {
+    /// What the request's span is called: `LIST apps/v1/deployments`. As few names as there are series.
+    pub fn span_name(&self) -> String {
+        let path = [&self.group, &self.version, &self.resource, &self.subresource];
+        let path: Vec<&str> = path.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+        if path.is_empty() { self.verb.to_owned() } else { format!("{} {}", self.verb, path.join("/")) }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CodeLabels {
     verb: &'static str,

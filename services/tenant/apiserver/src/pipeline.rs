@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_machinery::Status;
+use base_telemetry::Caller;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, USER_AGENT};
@@ -20,7 +21,7 @@ use tenant_admission::Warnings;
 use tenant_auth::{Credentials, Refusal};
 use tenant_client::UserInfo;
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::body::{self, BODY_LIMIT_BYTES, Body, Request, Response};
 use crate::connection::PeerCertificates;
@@ -99,13 +100,14 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
         id = %request_id,
         verb = %info.verb,
         path = %info.path,
+        otel.kind = "server",
     );
     let warnings = Warnings::default();
 
     let arrival = Arrival { request, query, info, accept, gzip, request_id, warnings: warnings.clone() };
     let request_id = arrival.request_id.clone();
-    let work = AssertUnwindSafe(process(plane.clone(), peer, arrival, long_running));
-    let mut response = match work.catch_unwind().instrument(span.clone()).await {
+    let work = AssertUnwindSafe(process(plane.clone(), peer, arrival, long_running, span.clone()));
+    let mut response = match work.catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
             if status.code >= 500 {
@@ -128,6 +130,7 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
     let code = response.status().as_u16();
     finish_headers(response.headers_mut(), &request_id, &warnings);
     let took = plane.clock.monotonic().saturating_sub(started);
+    base_telemetry::answered(&span, code, || labels.span_name());
     plane.metrics.answered(labels, code, took, long_running);
     response
 }
@@ -147,9 +150,29 @@ async fn process(
     peer: PeerCertificates,
     arrival: Arrival,
     long_running: bool,
+    span: Span,
+) -> Result<Response, Status> {
+    let user = authenticate(&plane, peer, arrival.request.headers(), &span)?;
+    let headers = arrival.request.headers();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    base_telemetry::continue_trace(&span, header, trust(&user));
+    serve(plane, arrival, long_running, user).instrument(span).await
+}
+
+/// Upstream's rule (`WithTracing` of its API server): only these groups' traces go on here, since whoever
+/// names a trace also says whether it is recorded.
+fn trust(user: &UserInfo) -> Caller {
+    let trusted = |group: &String| group == UserInfo::MASTERS || group == "system:monitoring";
+    if user.groups.iter().any(trusted) { Caller::Trusted } else { Caller::Stranger }
+}
+
+async fn serve(
+    plane: Arc<ControlPlane>,
+    arrival: Arrival,
+    long_running: bool,
+    user: UserInfo,
 ) -> Result<Response, Status> {
     let Arrival { mut request, query, info, accept, gzip, request_id, warnings } = arrival;
-    let user = authenticate(&plane, peer, request.headers())?;
 
     if info.resource.is_none()
         && let Some(mount) = plane.mount.as_ref().filter(|mount| mount.claims(&info.path))
@@ -222,13 +245,14 @@ fn authenticate(
     plane: &ControlPlane,
     peer: PeerCertificates,
     headers: &HeaderMap,
+    span: &Span,
 ) -> Result<UserInfo, Status> {
     let credentials = Credentials { peer_certificates: &peer, headers };
     match plane.authenticator.authenticate(&credentials, &*plane.authority) {
         Ok(identity) => Ok(identity.user),
         Err(refusal) => {
             if let Refusal::Unauthorized(why) = &refusal {
-                tracing::debug!(why, "unauthorized");
+                tracing::debug!(parent: span, why, "unauthorized");
             }
             Err(refusal.to_status())
         }
