@@ -1,7 +1,7 @@
 //! What an idle cluster costs the cell that hosts it.
 //!
 //! `cargo xtask bench` has the figure itself, from a release build (aim: under 1 MiB over 200 clusters). This
-//! is the alarm: bounds that a debug build keeps, and that a doubling breaks.
+//! is the alarm: a bound that a debug build keeps as well, and that a doubling breaks.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use fleet_model::CreateCluster;
 const CLUSTERS: u64 = 40;
 /// A group's Raft closes two seconds after its last write; what its rings held goes back within another.
 const SETTLE: Duration = Duration::from_secs(8);
-const MOST_KIB: u64 = 1400;
+/// Twice the aim.
+const MOST_KIB: u64 = 2048;
 
 #[test]
 fn an_idle_cluster_is_small() -> Result<()> {
