@@ -64,7 +64,7 @@ async fn a_quota_is_counted_up_and_down() {
         json!({"hard": {"pods": "5", "requests.cpu": "2", "limits.memory": "4Gi", "secrets": "9", "count/deployments.apps": "3"}}),
     );
     quota("best", json!({"hard": {"pods": "5"}, "scopes": ["BestEffort"]}));
-    let wanted = json!({"pods": "2", "requests.cpu": "1500m", "limits.memory": "2147483648", "secrets": "0", "count/deployments.apps": "0"});
+    let wanted = json!({"pods": "2", "requests.cpu": "1500m", "limits.memory": "2Gi", "secrets": "0", "count/deployments.apps": "0"});
     until("counted", || used("q") == wanted).await;
     pod("c", json!([{"name": "c"}]));
     cluster.api.put(
