@@ -115,9 +115,11 @@ pub struct CreateJoinToken {
     /// Seconds until it expires, at most 30 days; 24 hours when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2_592_000)]
+    #[schema(minimum = 1, maximum = 2_592_000)]
     pub expires_in_seconds: Option<u32>,
     /// What it is for; at most 200 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     pub description: Option<String>,
 }
 

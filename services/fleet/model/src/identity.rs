@@ -178,7 +178,7 @@ pub struct AcceptInvitation {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"email": "ann@example.com", "role": "developer"}))]
 pub struct CreateMember {
-    #[schema(value_type = String, max_length = 254)]
+    #[schema(value_type = String, max_length = 254, pattern = "^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$")]
     pub email: Email,
     /// admin, developer or viewer.
     pub role: Role,

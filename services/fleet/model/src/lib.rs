@@ -123,6 +123,7 @@ pub struct CreateOrganization {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
+    #[schema(max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
     pub description: String,
     pub role: Role,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,6 +134,7 @@ pub struct CreateToken {
     pub cluster: Option<String>,
     /// Seconds until it expires; `None` never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
     pub expires_in_seconds: Option<u32>,
 }
 

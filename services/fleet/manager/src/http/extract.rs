@@ -64,7 +64,7 @@ pub(crate) struct PageQuery {
     limit: Option<i64>,
     /// `continue` of the page before.
     #[serde(rename = "continue")]
-    #[param(max_length = 256)]
+    #[param(max_length = 256, pattern = "^[ -~]*$")]
     after: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PageQuery, Failure> {
         let Query(query): Query<PageQuery> =
             Query::try_from_uri(&parts.uri).map_err(|error| Failure::Invalid(error.body_text()))?;
-        if query.after().len() > MAX_CONTINUE_BYTES || query.after().chars().any(char::is_control) {
+        if query.after().len() > MAX_CONTINUE_BYTES || !query.after().bytes().all(|byte| (32..127).contains(&byte)) {
             return Err(Failure::Invalid("continue is the one of the page before".to_owned()));
         }
         Ok(query)
