@@ -11,13 +11,19 @@ use futures::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// Schemathesis' own budget; starting it and the fleet comes on top.
-const SECONDS: u32 = 75;
+/// Requests of each kind to each operation: about a minute. A number rather than a time, so that the seed
+/// brings the same requests back.
+const EXAMPLES: u32 = 25;
 
 /// What may be answered to a request that its description allows: 400 is not among it, but a key that was used
-/// before is no fault of the request's form.
+/// before, or fields that contradict each other, are no fault of its form.
 const ACCEPTABLE: &str = "[checks.positive_data_acceptance]
 expected-statuses = [\"2xx\", 401, 403, 404, 409, 422, 429, 503]
+
+# Which versions, providers and labels there are is more than a schema can say.
+[[operations]]
+include-operation-id = [\"create_cluster\", \"update_cluster\", \"create_node_pool\", \"update_node_pool\"]
+checks.positive_data_acceptance.enabled = false
 ";
 
 /// The manager, asked with the provider's token.
@@ -84,7 +90,7 @@ fn schemathesis_finds_nothing() -> Result<()> {
         .args(["--header", &format!("Authorization: Bearer {}", token.trim())])
         .arg("--tls-verify")
         .arg(fleet.data().join("fleet-ca.pem"))
-        .args(["--max-time", &SECONDS.to_string(), "--seed", "3", "--request-timeout", "30"])
+        .args(["--max-examples", &EXAMPLES.to_string(), "--seed", "3", "--request-timeout", "30"])
         .args(["--warnings", "off", "--continue-on-failure", "--suppress-health-check", "all"])
         // Endless answers, and those of a cluster's own API, are other tests' business.
         .args(["--exclude-operation-id", "watch_events", "--exclude-operation-id", "proxy"])

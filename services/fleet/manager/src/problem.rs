@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     NotFound(&'static str),
     Forbidden(&'static str),
     Invalid(String),
+    /// Each field is fine, together they mean nothing.
+    Contradiction(&'static str),
     TooLarge,
     /// The body did not come in time.
     TooSlow,
@@ -101,6 +103,9 @@ impl IntoResponse for Failure {
                 "Request too large",
                 "a request body is at most 64 KiB".to_owned(),
             ),
+            Failure::Contradiction(why) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "Fields contradict each other", why.to_owned())
+            }
             Failure::TooSlow => (
                 StatusCode::REQUEST_TIMEOUT,
                 "Too slow",

@@ -113,8 +113,7 @@ pub struct Kubeconfig {
 #[serde(deny_unknown_fields)]
 pub struct CreateJoinToken {
     /// Seconds until it expires, at most 30 days; 24 hours when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 2_592_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::whole_number")]
     #[schema(minimum = 1, maximum = 2_592_000)]
     pub expires_in_seconds: Option<u32>,
     /// What it is for; at most 200 characters.

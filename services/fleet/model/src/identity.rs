@@ -167,10 +167,13 @@ pub struct AcceptInvitation {
     pub invitation: Hidden,
     /// What to call them; somebody who has an account keeps their name.
     #[serde(default)]
-    #[schema(max_length = 100)]
+    #[schema(
+        max_length = 100,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]*$"
+    )]
     pub name: String,
     /// Their new password; somebody who has an account gives the one they have.
-    #[schema(value_type = String, format = "password", max_length = 128)]
+    #[schema(value_type = String, format = "password", min_length = 12, max_length = 128)]
     pub password: Hidden,
 }
 
@@ -181,6 +184,7 @@ pub struct CreateMember {
     #[schema(value_type = String, max_length = 254, pattern = "^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$")]
     pub email: Email,
     /// admin, developer or viewer.
+    #[schema(value_type = String, pattern = "^(admin|developer|viewer)$")]
     pub role: Role,
 }
 
@@ -188,6 +192,7 @@ pub struct CreateMember {
 #[serde(deny_unknown_fields)]
 pub struct UpdateMember {
     /// admin, developer or viewer.
+    #[schema(value_type = String, pattern = "^(admin|developer|viewer)$")]
     pub role: Role,
 }
 

@@ -127,15 +127,24 @@ pub struct CreateToken {
     pub description: String,
     pub role: Role,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, pattern = "^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")]
     pub organization: Option<Slug>,
     /// Name or id of the one cluster that it is limited to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// Seconds until it expires; `None` never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_number")]
     #[schema(minimum = 1)]
     pub expires_in_seconds: Option<u32>,
+}
+
+/// A number without a fraction. JSON Schema counts `2.0` as an integer, and some programs print it so.
+pub(crate) fn whole_number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let Some(number) = Option::<f64>::deserialize(from)? else { return Ok(None) };
+    if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
+        return Ok(Some(number as u32));
+    }
+    Err(serde::de::Error::custom(format!("{number} is not a whole number from 0 to {}", u32::MAX)))
 }
 
 /// The only time a token's secret is seen.

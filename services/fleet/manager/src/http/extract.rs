@@ -73,7 +73,9 @@ impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<PageQuery, Failure> {
         let Query(query): Query<PageQuery> =
             Query::try_from_uri(&parts.uri).map_err(|error| Failure::Invalid(error.body_text()))?;
-        if query.after().len() > MAX_CONTINUE_BYTES || !query.after().bytes().all(|byte| (32..127).contains(&byte)) {
+        if query.after().len() > MAX_CONTINUE_BYTES
+            || !query.after().bytes().all(|byte| (32..127).contains(&byte))
+        {
             return Err(Failure::Invalid("continue is the one of the page before".to_owned()));
         }
         Ok(query)

@@ -158,7 +158,7 @@ fn complete(operation: &mut Operation, route: &Route, method: &Method) {
         ("409", keyed, "The first request with this Idempotency-Key is not answered yet."),
         ("413", takes_body || keyed, "A body is at most 64 KiB."),
         ("415", takes_body, "The body is not JSON."),
-        ("422", keyed, "The Idempotency-Key was sent with another request."),
+        ("422", keyed, "The Idempotency-Key was sent with another request; or fields contradict each other."),
         ("429", !method.is_safe(), "Too often; Retry-After says when it may be tried again."),
         ("503", true, "Something this depends on is away; Retry-After says when to try again."),
     ] {

@@ -96,7 +96,8 @@ pub(super) async fn change_password(
 #[utoipa::path(post, path = "/api/v1/invitations/accept", request_body = AcceptInvitation,
     operation_id = "accept_invitation", tag = "session", security(()),
     responses((status = 201, body = Session, description = "A member, and signed in."),
-        (status = 401, body = Problem), (status = 404, body = Problem)))]
+        (status = 401, body = Problem), (status = 404, body = Problem),
+        (status = 422, body = Problem, description = "A new account needs a name.")))]
 pub(super) async fn accept(
     state: Shared,
     Extension(peer): Extension<Peer>,
@@ -157,6 +158,9 @@ fn cookie(secret: &str, max_age_seconds: u64) -> Answer<HeaderValue> {
 /// What people may be called: anything that can be shown in a line and does not reorder it.
 fn person_name(name: &str) -> Answer<String> {
     let name = name.trim();
+    if name.is_empty() {
+        return Err(Failure::Contradiction("a new account needs a name"));
+    }
     let reorders =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let fine = (1..=100).contains(&name.chars().count())

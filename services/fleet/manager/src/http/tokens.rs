@@ -65,20 +65,19 @@ pub(super) async fn create(
             None
         }
         (Role::Provider, Some(_)) => {
-            return Err(Failure::Invalid("a provider token belongs to no organization".to_owned()));
+            return Err(Failure::Contradiction("a provider token belongs to no organization"));
         }
-        (_, None) => return Err(Failure::Invalid("organization is required for this role".to_owned())),
+        (_, None) => return Err(Failure::Contradiction("organization is required for this role")),
         (_, Some(name)) => Some(administered(&state, &caller, name.as_str()).await?.id),
     };
     let cluster = match (&request.cluster, organization) {
         (None, _) => None,
         (Some(_), None) => {
-            return Err(Failure::Invalid("a provider token is not limited to a cluster".to_owned()));
+            return Err(Failure::Contradiction("a provider token is not limited to a cluster"));
         }
         (Some(_), Some(_)) if request.role == Role::Admin => {
-            return Err(Failure::Invalid(
-                "a token limited to a cluster is developer or viewer: an admin's rights are about the organization"
-                    .to_owned(),
+            return Err(Failure::Contradiction(
+                "a token limited to a cluster is developer or viewer: an admin's rights are about the organization",
             ));
         }
         (Some(cluster), Some(organization)) => {

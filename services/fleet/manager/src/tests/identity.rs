@@ -246,9 +246,9 @@ pub(super) async fn nobody_makes_a_token_mightier_than_themselves(harness: &Harn
         (&admin, request("admin", Some("red")), 201),
         (&admin, request("viewer", Some("red")), 201),
         (&admin, request("provider", None), 403),
-        (&admin, request("provider", Some("red")), 400),
+        (&admin, request("provider", Some("red")), 422),
         (&admin, request("admin", Some("blue")), 404),
-        (&admin, request("admin", None), 400),
+        (&admin, request("admin", None), 422),
         (&developer, request("viewer", Some("red")), 403),
         (&short, request("provider", None), 403),
         (&short, request("viewer", Some("blue")), 404),
@@ -312,7 +312,7 @@ pub(super) async fn a_token_of_one_cluster_sees_no_other(harness: &Harness) {
     let request = |cluster: &str, role: &str| json!({"description": "", "role": role, "organization": "red", "cluster": cluster});
     let create = async |body| harness.send(&admin, "POST", "/api/v1/tokens", Some(body)).await;
     create(request("none", "developer")).await.is(404);
-    create(request("mine", "admin")).await.is(400);
+    create(request("mine", "admin")).await.is(422);
     let by_id = create(request(&mine.to_string(), "viewer")).await.is(201);
     let made = create(request("mine", "developer")).await.is(201);
     assert_eq!(by_id.text("cluster"), made.text("cluster"));
