@@ -4,7 +4,7 @@
 //! every way this can end: with signals on, Ctrl-C would leave people with a terminal that shows nothing.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 
 use anyhow::{Context, Result, bail};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -18,7 +18,7 @@ pub fn hidden(prompt: &str) -> Result<String> {
     let terminal = terminal.context("no terminal to ask on; use --password-stdin or --token-file")?;
     let quiet = Quiet::new(&terminal)?;
     (&terminal).write_all(prompt.as_bytes()).context("terminal")?;
-    let typed = read_line(&terminal);
+    let typed = read_line(BufReader::new(&terminal));
     drop(quiet);
     (&terminal).write_all(b"\n").context("terminal")?;
     typed
@@ -46,7 +46,7 @@ impl Drop for Quiet<'_> {
     }
 }
 
-fn read_line(from: impl Read) -> Result<String> {
+fn read_line(from: impl BufRead) -> Result<String> {
     let mut typed = Vec::new();
     for byte in from.bytes() {
         match byte.context("terminal")? {
