@@ -173,11 +173,10 @@ async fn work(
                 answer = &mut handler => break answer,
                 () = tokio::time::sleep(RENEWAL) => {
                     let longer = later(state.now(), LEASE);
-                    match state.db.take_lease(at, lease, longer).await {
-                        Ok(true) => lease = longer,
-                        // Lost, or the database is away: what is done is done under the same id by whoever
-                        // comes next, so going on is safe.
-                        Ok(false) | Err(_) => {}
+                    // Not so when it is lost or the database is away: what is done is done under the same id by
+                    // whoever comes next, so going on is safe.
+                    if let Ok(true) = state.db.take_lease(at, lease, longer).await {
+                        lease = longer;
                     }
                 }
             }

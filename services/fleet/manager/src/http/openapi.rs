@@ -150,7 +150,7 @@ fn complete(operation: &mut Operation, route: &Route, method: &Method) {
         ("401", !anybody, "Not signed in, or what was shown has ended."),
         (
             "403",
-            !anybody && route.need != Need::SignedIn || !anybody && !method.is_safe(),
+            !anybody && (route.need != Need::SignedIn || !method.is_safe()),
             "The caller's role does not suffice; or a cookie was sent from another site's page.",
         ),
         ("404", sees || takes_path, "It does not exist, or not for this caller."),
@@ -193,7 +193,7 @@ fn as_problem(status: &str, response: &mut Response) {
     if matches!(status, "429" | "503") {
         let seconds = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer)).build();
         let header = HeaderBuilder::new().schema(seconds).description(Some("Seconds")).build();
-        response.headers.insert("Retry-After".to_owned(), header.into());
+        response.headers.insert("Retry-After".to_owned(), header);
     }
 }
 
