@@ -4,7 +4,7 @@
 //! every way this can end: with signals on, Ctrl-C would leave people with a terminal that shows nothing.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, Result, bail};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
