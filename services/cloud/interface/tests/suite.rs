@@ -55,7 +55,7 @@ async fn so_it_does_over_the_wire() {
 async fn a_stranger_and_a_dead_provider() {
     base_net::tls::install_crypto_provider();
     let (fake, tasks) = (Fake::new(), Tasks::new());
-    let (_, address, remote) = over_the_wire(&fake, &tasks).await;
+    let (ca, address, remote) = over_the_wire(&fake, &tasks).await;
     remote.describe().await.unwrap();
 
     let foreign = Ca::generate("fleet").unwrap();
