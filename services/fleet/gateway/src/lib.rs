@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use base_net::shares::{Share, Shares};
 use base_net::tasks::Tasks;
+use nix::sys::socket::{setsockopt, sockopt::IpFreebind};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 
 use backends::Backends;
@@ -37,6 +38,9 @@ const MAX_PER_NAME: usize = MAX_CONNECTIONS / 8;
 /// Connections of one address that have not said what they want. An honest one says it within milliseconds, so
 /// this also suffices for thousands of clients behind one address.
 const MAX_SILENT_PER_ADDRESS: usize = 256;
+
+/// Connections that the kernel has completed and nobody has accepted yet: what tokio's own listeners have.
+const BACKLOG: u32 = 1024;
 
 /// How long a client may go on after its cell has said its last; it may stay half-open for ever otherwise.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -71,13 +75,27 @@ pub enum GatewayError {
     Routes(#[from] RouteError),
 }
 
+/// Listens where people connect, which has to be there, or where machines do: their network may come later
+/// than the gateway and go before it.
+fn listen(address: SocketAddr, may_come_later: bool) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    if may_come_later && address.is_ipv4() {
+        setsockopt(&socket, IpFreebind, &true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Binds all addresses and serves until `tasks` is stopped.
 pub async fn run(config: Config, tasks: &Tasks) -> Result<(), GatewayError> {
     let routes = Routes::load(&config.state_file)?;
     let mut listeners = Vec::new();
-    for &address in &config.listen {
-        let listener =
-            TcpListener::bind(address).await.map_err(|cause| GatewayError::Listen { address, cause })?;
+    for (nth, &address) in config.listen.iter().enumerate() {
+        let listener = listen(address, nth > 0).map_err(|cause| GatewayError::Listen { address, cause })?;
         listeners.push(listener);
     }
     tasks.spawn(routes::follow(config, routes.clone()));
@@ -229,6 +247,16 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_network_that_is_not_there_yet_is_no_reason_not_to_serve() {
+        // TEST-NET-1: on no machine.
+        let elsewhere: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        assert!(listen(elsewhere, false).is_err(), "where people connect has to be there");
+        listen(elsewhere, true).unwrap();
+        let here = listen("127.0.0.1:0".parse().unwrap(), true).unwrap().local_addr().unwrap();
+        assert!(listen(here, true).is_err(), "a port that is taken is still taken");
+    }
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

@@ -64,29 +64,35 @@ pub(crate) async fn run(state: Arc<State>) {
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        let cells = match state.db.cells().await {
-            Ok(cells) => cells,
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot look for cells");
-                continue;
-            }
-        };
-        let answers = join_all(cells.iter().map(|cell| ask(&state, cell))).await;
-        let mut fleet = Fleet::default();
-        for (cell, leads) in cells.iter().zip(answers) {
-            fleet.cells.insert(cell.id, leads.is_some());
-            for (cluster, term) in leads.into_iter().flatten() {
-                let newest = fleet.leaders.entry(cluster).or_insert((term, cell.id));
-                if newest.0 < term {
-                    *newest = (term, cell.id);
-                }
+        look(&state).await;
+    }
+}
+
+/// Asks every cell once. Whoever would say no for want of a cell looks first: what is known may be a second
+/// old, and a cell that was started again answers by now.
+pub(crate) async fn look(state: &State) {
+    let cells = match state.db.cells().await {
+        Ok(cells) => cells,
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot look for cells");
+            return;
+        }
+    };
+    let answers = join_all(cells.iter().map(|cell| ask(state, cell))).await;
+    let mut fleet = Fleet::default();
+    for (cell, leads) in cells.iter().zip(answers) {
+        fleet.cells.insert(cell.id, leads.is_some());
+        for (cluster, term) in leads.into_iter().flatten() {
+            let newest = fleet.leaders.entry(cluster).or_insert((term, cell.id));
+            if newest.0 < term {
+                *newest = (term, cell.id);
             }
         }
-        if state.observed.replace(fleet)
-            && let Err(error) = routing::publish(&state).await
-        {
-            tracing::warn!(error = &error as &dyn std::error::Error, "routes not published");
-        }
+    }
+    if state.observed.replace(fleet)
+        && let Err(error) = routing::publish(state).await
+    {
+        tracing::warn!(error = &error as &dyn std::error::Error, "routes not published");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use base_ids::{OperationId, OrgId, Slug, TenantId};
+use base_ids::{CellId, OperationId, OrgId, Slug, TenantId};
 use fleet_model::labels::check_labels;
 use fleet_model::placement::{Candidate, PlacementError, place};
 use fleet_model::{
@@ -19,6 +19,7 @@ use super::{Answer, Shared};
 use crate::State;
 use crate::db::{DbError, Deletion, NewOperation};
 use crate::lifecycle::driver;
+use crate::observe;
 use crate::problem::Failure;
 
 /// How long a request waits for its cluster to serve. It goes on being made after that.
@@ -62,19 +63,14 @@ pub(super) async fn create(
     if !matches!(replicas, 1 | 3) {
         return Err(Failure::Invalid(format!("replicas is {replicas}; a cluster has 1 or 3")));
     }
-    let candidates: Vec<Candidate> = state
-        .db
-        .cells()
-        .await?
-        .into_iter()
-        .map(|cell| Candidate {
-            id: cell.id,
-            reachable: state.observed.is_reachable(cell.id),
-            clusters: cell.clusters,
-            capacity: cell.capacity,
-        })
-        .collect();
-    let cells = place(&candidates, replicas).map_err(|error| match error {
+    let cells = match choose_cells(&state, replicas).await? {
+        Err(PlacementError::NoRoom { .. }) => {
+            observe::look(&state).await;
+            choose_cells(&state, replicas).await?
+        }
+        chosen => chosen,
+    };
+    let cells = cells.map_err(|error| match error {
         PlacementError::TooFewCells { .. } => Failure::Conflict(error.to_string()),
         PlacementError::NoCells | PlacementError::NoRoom { .. } => Failure::Unavailable(error.to_string()),
     })?;
@@ -183,6 +179,21 @@ pub(super) async fn delete_cluster(
         Deletion::Running(operation) => Ok(*operation),
         Deletion::Gone => Err(Failure::NotFound("cluster")),
     }
+}
+
+/// Where a new cluster goes, by what is known of the cells.
+async fn choose_cells(state: &State, replicas: u8) -> Result<Result<Vec<CellId>, PlacementError>, DbError> {
+    let cells = state.db.cells().await?;
+    let candidates: Vec<Candidate> = cells
+        .into_iter()
+        .map(|cell| Candidate {
+            id: cell.id,
+            reachable: state.observed.is_reachable(cell.id),
+            clusters: cell.clusters,
+            capacity: cell.capacity,
+        })
+        .collect();
+    Ok(place(&candidates, replicas))
 }
 
 /// An operation that begins now, on a cluster.

@@ -351,10 +351,15 @@ async fn demo_cluster(client: &Client, replicas: Option<u8>) -> Result<Cluster> 
         Err(error) if conflict(&error) => {}
         Err(error) => return Err(error.into()),
     }
-    let request = CreateCluster { replicas, ..CreateCluster::named(name.clone()) };
-    match client.create_cluster(&name, &request).await {
+    let missing =
+        |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 404);
+    // A fleet that is full, or not all back yet, takes no new cluster; it need not, when this one is there.
+    match client.cluster(&name, &name).await {
         Ok(_) => {}
-        Err(error) if conflict(&error) => {}
+        Err(error) if missing(&error) => {
+            let request = CreateCluster { replicas, ..CreateCluster::named(name.clone()) };
+            client.create_cluster(&name, &request).await?;
+        }
         Err(error) => return Err(error.into()),
     }
     let deadline = Instant::now() + CLUSTER_PATIENCE;
