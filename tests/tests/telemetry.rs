@@ -28,7 +28,7 @@ fn a_request_is_seen_by_the_collector() -> Result<()> {
     let sent = api
         .request(Method::GET, "/api/v1/namespaces/default/configmaps")
         .header("traceparent", format!("00-{TRACE}-00f067aa0ba902b7-01"));
-    ensure!(runtime.block_on(sent.send())?.status() == 200);
+    ensure!(runtime.block_on(async { sent.send().await })?.status() == 200);
     let mut seen = Vec::new();
     let deadline = Instant::now() + SOON;
     let request = loop {
