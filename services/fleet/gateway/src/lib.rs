@@ -254,8 +254,8 @@ mod tests {
         let elsewhere: SocketAddr = "192.0.2.1:0".parse().unwrap();
         assert!(listen(elsewhere, false).is_err(), "where people connect has to be there");
         listen(elsewhere, true).unwrap();
-        let here = listen("127.0.0.1:0".parse().unwrap(), true).unwrap().local_addr().unwrap();
-        assert!(listen(here, true).is_err(), "a port that is taken is still taken");
+        let taken = listen("127.0.0.1:0".parse().unwrap(), true).unwrap();
+        assert!(listen(taken.local_addr().unwrap(), true).is_err(), "a port that is taken is still taken");
     }
 
     async fn pair() -> (TcpStream, TcpStream) {
