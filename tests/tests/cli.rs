@@ -283,7 +283,7 @@ fn mistakes_are_told(fleet: &Fleet) -> Result<()> {
         ("cluster create three --replicas 2", 2, "1 or 3"),
         ("cluster create three --replicas 3", 5, "3 cells"),
         ("cluster create old --kubernetes-version v1.2.3", 2, "v1.36"),
-        ("nodepool create w --cluster x --size -1", 2, "-1"),
+        ("nodepool create w --cluster x --size -1", 2, "0 to 1000"),
         ("nodepool create w --cluster x --size=-1", 2, "0 to 1000"),
         ("nodepool create w --cluster nosuch --size 1", 3, "no such cluster"),
         ("operation get 0190163d-8694-739b-aea5-966c26f8ad91", 3, "no such operation"),

@@ -204,7 +204,7 @@ pub enum NodePool {
     Create {
         name: Slug,
         /// How many machines
-        #[arg(long, value_parser = parse_size)]
+        #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
         size: u32,
         /// One of `roadstead nodepool machine-types`
         #[arg(long)]
@@ -260,7 +260,7 @@ pub enum NodePool {
         /// Name or id
         pool: NodePoolRef,
         /// How many machines
-        #[arg(long, value_parser = parse_size)]
+        #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
         size: u32,
         #[command(flatten)]
         at: OfCluster,
