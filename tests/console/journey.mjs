@@ -277,6 +277,8 @@ function journey(browser, watched) {
       assert.equal((await api.get(clusters)).status(), 200);
       await button(page, "Delete the token terraform in CI").click();
       await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
+      // While the dialog is open the page behind it is hidden, and the row with it.
+      await page.getByRole("alertdialog").waitFor({ state: "detached" });
       await row(page, "API tokens", "terraform in CI").waitFor({ state: "detached" });
       assert.equal((await api.get(clusters)).status(), 401);
       await api.dispose();
