@@ -60,6 +60,8 @@ async function main() {
 
 const button = (page, name) => page.getByRole("button", { name, exact: true });
 const link = (page, name) => page.getByRole("link", { name, exact: true });
+// While a dialog is open the page behind it is hidden, and a row there would seem to be gone.
+const dialogIsGone = (page) => page.getByRole("alertdialog").waitFor({ state: "detached" });
 const row = (page, table, text) => page.getByRole("table", { name: table }).getByRole("row").filter({ hasText: text });
 
 /** Steps by name, in order. State is in what the fleet and the pages hold. */
@@ -160,6 +162,7 @@ function journey(browser, watched) {
       await picture("overview", { fullPage: true });
       await button(page, `Delete the join token ${id}`).click();
       await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
+      await dialogIsGone(page);
       await listed.waitFor({ state: "detached" });
     }],
     ["nodes are shown", async () => {
@@ -177,6 +180,7 @@ function journey(browser, watched) {
       await row(page, "Node pools", "spare").getByText("0 of 0 ready").waitFor();
       await button(page, "Delete spare").click();
       await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
+      await dialogIsGone(page);
       await row(page, "Node pools", "spare").waitFor({ state: "detached" });
     }],
     ["a deployment is watched as it comes up", async () => {
@@ -254,6 +258,7 @@ function journey(browser, watched) {
 
       await button(page, "Remove vera@example.com").click();
       await page.getByRole("alertdialog").getByRole("button", { name: "Remove" }).click();
+      await dialogIsGone(page);
       await row(page, "Members", "vera@example.com").waitFor({ state: "detached" });
       guest.expectAnswer(404, "/organizations/demo");
       guest.expectAnswer(404, "/organizations/demo/events");
@@ -277,8 +282,7 @@ function journey(browser, watched) {
       assert.equal((await api.get(clusters)).status(), 200);
       await button(page, "Delete the token terraform in CI").click();
       await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
-      // While the dialog is open the page behind it is hidden, and the row with it.
-      await page.getByRole("alertdialog").waitFor({ state: "detached" });
+      await dialogIsGone(page);
       await row(page, "API tokens", "terraform in CI").waitFor({ state: "detached" });
       assert.equal((await api.get(clusters)).status(), 401);
       await api.dispose();
