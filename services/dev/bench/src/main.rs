@@ -11,7 +11,7 @@ mod table;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use dev_testkit::{Fleet, Options};
 
@@ -45,18 +45,30 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let fleet = Fleet::start_binary(&arguments.binary, Options { demo: true, ..Options::default() })?;
     let mut rows = runtime.block_on(measure(&fleet, &arguments))?;
+    // What cannot be measured is said, and takes no other figure with it.
+    let mut missing = Vec::new();
+    let mut take = |found: Result<Vec<Row>>| match found {
+        Ok(found) => rows.extend(found),
+        Err(error) => missing.push(error),
+    };
     if dev_testkit::is_root() {
-        rows.extend(runtime.block_on(cloud::figures(&fleet)).context("cloud")?);
+        take(runtime.block_on(cloud::figures(&fleet)).context("cloud"));
     }
     if let Some(sources) = &arguments.sources {
-        rows.extend(console::figures(&fleet, sources).context("console")?);
+        take(console::figures(&fleet, sources).context("console"));
     }
     drop(fleet);
     let options = Options { cells: 3, demo: false, ..Options::default() };
     let fleet = Fleet::start_binary(&arguments.binary, options)?;
     rows.extend(runtime.block_on(measure_replicas(&fleet, &arguments))?);
     print(&rows);
-    Ok(())
+    match missing.is_empty() {
+        true => Ok(()),
+        false => bail!(
+            "not measured: {}",
+            missing.iter().map(|one| format!("{one:#}")).collect::<Vec<_>>().join("; ")
+        ),
+    }
 }
 
 async fn measure(fleet: &Fleet, arguments: &Arguments) -> Result<Vec<Row>> {
