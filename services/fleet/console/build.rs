@@ -21,19 +21,20 @@ fn main() {
     }
     files.sort();
     let mut table = String::from("&[\n");
-    for file in &files {
+    for (nth, file) in files.iter().enumerate() {
         let name = file.strip_prefix(&dist).expect("below dist").to_str().expect("names we made are UTF-8");
         let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let mut hasher = DefaultHasher::new();
         hasher.write(&bytes);
         writeln!(
             table,
-            "File {{ path: {name:?}, content_type: {:?}, etag: \"\\\"{:016x}\\\"\", plain: include_bytes!({file:?}), \
+            "File {{ path: {name:?}, content_type: {:?}, etag: \"\\\"{:016x}\\\"\", plain: include_bytes!({:?}), \
              gzip: {}, brotli: {} }},",
             content_type(name),
             hasher.finish(),
-            twin(file, "gz"),
-            twin(file, "br"),
+            kept(file, &out.join(format!("{nth}"))),
+            twin(file, "gz", &out.join(format!("{nth}.gz"))),
+            twin(file, "br", &out.join(format!("{nth}.br"))),
         )
         .expect("a string takes what is written");
     }
@@ -54,10 +55,17 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// A copy beside the table. A target folder may serve several checkouts, and a table that names files of one
+/// that is gone would not compile in the next.
+fn kept(file: &Path, copy: &Path) -> PathBuf {
+    std::fs::copy(file, copy).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    copy.to_owned()
+}
+
 /// The same file compressed, if the build found that worth it.
-fn twin(file: &Path, suffix: &str) -> String {
+fn twin(file: &Path, suffix: &str, copy: &Path) -> String {
     let twin = PathBuf::from(format!("{}.{suffix}", file.display()));
-    if twin.exists() { format!("Some(include_bytes!({twin:?}))") } else { "None".to_owned() }
+    if twin.exists() { format!("Some(include_bytes!({:?}))", kept(&twin, copy)) } else { "None".to_owned() }
 }
 
 fn content_type(name: &str) -> &'static str {
