@@ -36,6 +36,10 @@ impl Field {
     pub fn invalid(&self, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
         self.error(FieldErrorKind::Invalid, value.into(), detail)
     }
+    /// [`Field::invalid`] where the value is too large to show, or says nothing.
+    pub fn invalid_unshown(&self, detail: impl Into<String>) -> FieldError {
+        self.error(FieldErrorKind::InvalidUnshown, Value::Null, detail)
+    }
     pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
         self.error(FieldErrorKind::Forbidden, Value::Null, detail)
     }
@@ -84,6 +88,8 @@ pub enum FieldErrorKind {
     Required,
     Duplicate,
     Invalid,
+    /// As `Invalid`, the value left out (`field.OmitValueType` upstream).
+    InvalidUnshown,
     NotSupported,
     Forbidden,
     TooLong,
@@ -99,7 +105,7 @@ impl FieldErrorKind {
             FieldErrorKind::NotFound => "FieldValueNotFound",
             FieldErrorKind::Required => "FieldValueRequired",
             FieldErrorKind::Duplicate => "FieldValueDuplicate",
-            FieldErrorKind::Invalid => "FieldValueInvalid",
+            FieldErrorKind::Invalid | FieldErrorKind::InvalidUnshown => "FieldValueInvalid",
             FieldErrorKind::NotSupported => "FieldValueNotSupported",
             FieldErrorKind::Forbidden => "FieldValueForbidden",
             FieldErrorKind::TooLong => "FieldValueTooLong",
@@ -114,7 +120,9 @@ impl FieldErrorKind {
             FieldErrorKind::NotFound => "Not found",
             FieldErrorKind::Required => "Required value",
             FieldErrorKind::Duplicate => "Duplicate value",
-            FieldErrorKind::Invalid | FieldErrorKind::TypeInvalid => "Invalid value",
+            FieldErrorKind::Invalid | FieldErrorKind::InvalidUnshown | FieldErrorKind::TypeInvalid => {
+                "Invalid value"
+            }
             FieldErrorKind::NotSupported => "Unsupported value",
             FieldErrorKind::Forbidden => "Forbidden",
             FieldErrorKind::TooLong => "Too long",
@@ -139,6 +147,7 @@ impl FieldError {
         let words = self.kind.words();
         let shown = match self.kind {
             FieldErrorKind::Required
+            | FieldErrorKind::InvalidUnshown
             | FieldErrorKind::Forbidden
             | FieldErrorKind::TooLong
             | FieldErrorKind::Internal => words.to_owned(),
@@ -156,6 +165,11 @@ impl FieldError {
 fn print_value(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
+        // Go leaves a fraction of nothing out.
+        Value::Number(number) if number.is_f64() => match number.as_f64() {
+            Some(float) if float.fract() == 0.0 && float.abs() < 1e21 => format!("{float:.0}"),
+            _ => number.to_string(),
+        },
         other => other.to_string(),
     }
 }
