@@ -12,16 +12,21 @@
 
 mod correlate;
 mod default;
+mod definition;
 mod formats;
 mod lists;
 mod metadata;
 mod names;
 mod nonstructural;
+mod path;
 mod pattern;
 mod prune;
+mod publish;
 mod schema;
 mod structural;
 mod value;
 
+pub use definition::{Approval, approval_state, default_definition, is_protected_group, validate_definition};
+pub use publish::{Dialect, Published, publish};
 pub use schema::{ListType, MAX_DEPTH, Schema};
 pub use structural::{Part, Prune, Structural, Verdict};

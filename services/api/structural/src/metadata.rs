@@ -50,13 +50,14 @@ pub(crate) struct Coerce {
 /// Brings embedded metadata into form: unknown fields go, empty ones too. `embedded` says that `value` is
 /// itself an embedded resource. Gives the unknown fields.
 pub(crate) fn coerce(
+    at: &Field,
     value: &mut Value,
     schema: &Schema,
     embedded: bool,
     how: Coerce,
 ) -> Result<Vec<String>, FieldError> {
     let mut unknown = Vec::new();
-    walk(value, schema, embedded, &Field::default(), how, &mut unknown)?;
+    walk(value, schema, embedded, at, how, &mut unknown)?;
     unknown.sort();
     Ok(unknown)
 }
@@ -474,7 +475,7 @@ mod tests {
             (lenient, json!({"name": 1, "namespace": "b"}), json!({"namespace": "b"}), vec![]),
         ] {
             let mut whole = one(value.clone());
-            let found = coerce(&mut whole, &schema(), false, how).unwrap();
+            let found = coerce(&Field::default(), &mut whole, &schema(), false, how).unwrap();
             assert_eq!(
                 (whole, found),
                 (one(left), unknown.into_iter().map(str::to_owned).collect()),
@@ -496,7 +497,8 @@ mod tests {
                 "spec.map[x].kind: Invalid value: 1: must be a string",
             ),
         ] {
-            let refused = coerce(&mut value.clone(), &schema(), false, strict).unwrap_err();
+            let refused =
+                coerce(&Field::default(), &mut value.clone(), &schema(), false, strict).unwrap_err();
             assert_eq!(refused.to_string(), error);
         }
     }

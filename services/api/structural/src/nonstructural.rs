@@ -156,7 +156,7 @@ fn only_names(metadata: &Schema) -> bool {
 }
 
 /// `anyOf: [{type: integer}, {type: string}]`, the one place where types may be nested.
-fn is_int_or_string(any_of: &[Schema]) -> bool {
+pub(crate) fn is_int_or_string(any_of: &[Schema]) -> bool {
     let [integer, string] = any_of else { return false };
     let only = |kind: &str| Schema { kind: kind.to_owned(), ..Schema::default() };
     *integer == only("integer") && *string == only("string")

@@ -168,6 +168,32 @@ impl Schema {
 
     // ---- walks ----
 
+    /// Restrictions on the value alone: no type, nothing below but junctors.
+    pub(crate) fn clone_restrictions(&self) -> Schema {
+        Schema {
+            format: self.format.clone(),
+            maximum: self.maximum,
+            exclusive_maximum: self.exclusive_maximum,
+            minimum: self.minimum,
+            exclusive_minimum: self.exclusive_minimum,
+            max_length: self.max_length,
+            min_length: self.min_length,
+            pattern: self.pattern.clone(),
+            max_items: self.max_items,
+            min_items: self.min_items,
+            unique_items: self.unique_items,
+            multiple_of: self.multiple_of,
+            enumeration: self.enumeration.clone(),
+            max_properties: self.max_properties,
+            min_properties: self.min_properties,
+            all_of: self.all_of.clone(),
+            any_of: self.any_of.clone(),
+            one_of: self.one_of.clone(),
+            not: self.not.clone(),
+            ..Schema::default()
+        }
+    }
+
     /// Whether `found` holds for this schema or one anywhere below it, junctors and unsupported fields
     /// included.
     pub(crate) fn any(&self, found: &mut dyn FnMut(&Schema) -> bool) -> bool {

@@ -115,7 +115,7 @@ impl Structural {
         let mut paths = unknown.paths;
         paths.sort();
         let how = Coerce { drop_malformed: how.from_store, unknown: how.unknown };
-        paths.extend(metadata::coerce(object, &self.root, false, how)?);
+        paths.extend(metadata::coerce(&Field::default(), object, &self.root, false, how)?);
         Ok(paths)
     }
 

@@ -1,0 +1,160 @@
+//! Whether the defaults in a schema are themselves what the schema allows.
+//!
+//! After `apiserver/schema/defaulting/{validation,prune}.go` of `k8s.io/apiextensions-apiserver`.
+
+use api_machinery::{Field, FieldError};
+use serde_json::{Value, json};
+
+use crate::metadata::{self, Coerce};
+use crate::prune::{METADATA, Unknown, prune};
+use crate::schema::Schema;
+use crate::value;
+
+/// From the object around it to a default.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Root,
+    Key(&'a Way<'a>, &'a str),
+    Item(&'a Way<'a>),
+}
+
+impl Way<'_> {
+    /// An object with nothing but the value, where this leads.
+    fn around(&self, value: Value) -> Value {
+        match self {
+            Way::Root => value,
+            Way::Key(outer, key) => outer.around(json!({*key: value})),
+            Way::Item(outer) => outer.around(json!([value])),
+        }
+    }
+    /// What is there in such an object.
+    fn find<'v>(&self, whole: &'v Value) -> Option<&'v Value> {
+        match self {
+            Way::Root => Some(whole),
+            Way::Key(outer, key) => outer.find(whole)?.get(key),
+            Way::Item(outer) => outer.find(whole)?.get(0),
+        }
+    }
+}
+
+/// What is wrong with the defaults of a structural schema, the root of a resource.
+pub(super) fn validate(at: &Field, schema: &Schema, pruned: bool, errors: &mut Vec<FieldError>) {
+    walk(at, schema, true, Around { schema, way: &Way::Root, in_metadata: false }, pruned, errors);
+}
+
+/// The resource that a part of the schema belongs to.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    schema: &'a Schema,
+    way: &'a Way<'a>,
+    /// Within `metadata`, `apiVersion` or `kind` of it.
+    in_metadata: bool,
+}
+
+fn walk(
+    at: &Field,
+    schema: &Schema,
+    is_root: bool,
+    around: Around<'_>,
+    pruned: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    let embedded = is_root || schema.embedded_resource;
+    let around = match embedded {
+        true => Around { schema, way: &Way::Root, in_metadata: false },
+        false => around,
+    };
+    if let Some(default) = &schema.default {
+        validate_one(&at.child("default"), default, schema, embedded, around, pruned, errors);
+    }
+    // Defaults are not allowed below `additionalProperties` of metadata, and apply to no absent value
+    // elsewhere.
+    if let Some(items) = schema.items() {
+        let way = Way::Item(around.way);
+        walk(&at.child("items"), items, false, Around { way: &way, ..around }, pruned, errors);
+    }
+    for (key, property) in &schema.properties {
+        let way = Way::Key(around.way, key);
+        let in_metadata = around.in_metadata || (embedded && METADATA.contains(&key.as_str()));
+        let around = Around { way: &way, in_metadata, ..around };
+        walk(&at.child("properties").key(key), property, false, around, pruned, errors);
+    }
+}
+
+fn validate_one(
+    at: &Field,
+    default: &Value,
+    schema: &Schema,
+    embedded: bool,
+    around: Around<'_>,
+    pruned: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    let strict = Coerce { drop_malformed: false, unknown: false };
+    let mut found = Vec::new();
+    if around.in_metadata {
+        let mut whole = around.way.around(default.clone());
+        if let Some(members) = whole.as_object_mut() {
+            members.entry("kind").or_insert_with(|| "Validation".into());
+            members.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+        }
+        let invalid =
+            |why: String| at.invalid(default.clone(), format!("must result in valid metadata: {why}"));
+        match metadata::coerce(&Field::default(), &mut whole, around.schema, true, strict) {
+            Err(error) => found.push(invalid(error.to_string())),
+            Ok(_) => {
+                let mut wrong = Vec::new();
+                metadata::validate(&Field::default(), &whole, around.schema, true, &mut wrong);
+                if !wrong.is_empty() {
+                    found.push(invalid(aggregate(&wrong)));
+                }
+            }
+        }
+    } else {
+        if pruned {
+            let mut left = default.clone();
+            prune(&mut left, Some(schema), embedded, &mut Unknown::new(false));
+            if left != *default {
+                errors.push(at.invalid(default.clone(), "must not have unknown fields"));
+            }
+        }
+        match metadata::coerce(at, &mut default.clone(), schema, embedded, strict) {
+            Err(error) => found.push(error),
+            Ok(_) => metadata::validate(at, default, schema, embedded, &mut found),
+        }
+    }
+    if found.is_empty() {
+        found = value::validate(at, default, schema, None);
+    }
+    errors.extend(found);
+}
+
+/// Several errors as one.
+fn aggregate(errors: &[FieldError]) -> String {
+    let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// Whether a default has fields that its schema does not name.
+pub(super) fn are_unpruned(schema: &Schema) -> bool {
+    unpruned(schema, schema, &Way::Root)
+}
+
+fn unpruned(schema: &Schema, root: &Schema, way: &Way<'_>) -> bool {
+    if let Some(default) = &schema.default {
+        let mut whole = way.around(default.clone());
+        let lenient = Coerce { drop_malformed: true, unknown: false };
+        if metadata::coerce(&Field::default(), &mut whole, root, true, lenient).is_ok() {
+            prune(&mut whole, Some(root), true, &mut Unknown::new(false));
+            if way.find(&whole) != Some(default) {
+                return true;
+            }
+        }
+    }
+    schema.items().is_some_and(|items| unpruned(items, root, &Way::Item(way)))
+        || schema.additional().is_some_and(|additional| unpruned(additional, root, &Way::Key(way, "*")))
+        || schema.properties.iter().any(|(key, property)| unpruned(property, root, &Way::Key(way, key)))
+}
