@@ -15,7 +15,7 @@ use store_mvcc::{Command, Limits};
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::checkpoint::Checkpoints;
-use crate::member::{MAX_UNITS, Member, RaftConfigs};
+use crate::member::{Common, MAX_UNITS, Member, RaftConfigs};
 use crate::message::{Request, Response};
 use crate::replica::{Replica, group_of, tenant_of};
 use crate::transport::Transport;
@@ -66,8 +66,7 @@ pub struct Host {
     config: HostConfig,
     log: Log,
     checkpoints: Checkpoints,
-    raft_configs: Arc<RaftConfigs>,
-    in_flight: Arc<Semaphore>,
+    common: Common,
     places: Mutex<HashMap<TenantId, Place>>,
 }
 
@@ -107,8 +106,12 @@ impl Host {
             }
         }
         let host = Arc::new(Host {
-            raft_configs: Arc::new(raft_configs()?),
-            in_flight: Arc::new(Semaphore::new(MAX_UNITS)),
+            common: Common {
+                raft_configs: Arc::new(raft_configs()?),
+                transport: config.transport.clone(),
+                in_flight: Arc::new(Semaphore::new(MAX_UNITS)),
+                awake: Arc::default(),
+            },
             places: Mutex::default(),
             config,
             log,
@@ -286,8 +289,7 @@ impl Host {
     }
 
     fn member(&self, replica: Replica, founder: bool) -> Result<Arc<Member>, HostError> {
-        let (raft_configs, transport) = (self.raft_configs.clone(), self.config.transport.clone());
-        Ok(Arc::new(Member::new(replica, raft_configs, transport, self.in_flight.clone(), founder)?))
+        Ok(Arc::new(Member::new(replica, self.common.clone(), founder)?))
     }
 
     /// Answers a message that another cell's transport sent for `tenant`. The transport must have made sure
@@ -363,7 +365,7 @@ impl Host {
 
     /// How many groups have their Raft open at the moment; the others are at rest.
     pub fn awake(&self) -> usize {
-        self.members().iter().filter(|member| member.is_open()).count()
+        self.common.awake.tenants().len()
     }
 
     /// What the shared log has done since it was opened.
@@ -406,6 +408,13 @@ impl Host {
     fn members(&self) -> Vec<Arc<Member>> {
         self.places.lock().values().filter_map(|place| place.get().cloned()).collect()
     }
+
+    /// Those whose Raft is open.
+    fn awake_members(&self) -> Vec<Arc<Member>> {
+        let tenants = self.common.awake.tenants();
+        let places = self.places.lock();
+        tenants.iter().filter_map(|tenant| places.get(tenant)?.get().cloned()).collect()
+    }
 }
 
 /// Puts groups to rest that have nothing to do, as long as the host lives.
@@ -416,10 +425,8 @@ async fn rest_round(host: Weak<Host>) {
         rounds.tick().await;
         let Some(host) = host.upgrade() else { return };
         let (idle, writes) = (host.config.rest_after, host.config.rest_after_writes);
-        for member in host.members() {
-            if member.is_open() {
-                member.rest(idle, writes).await;
-            }
+        for member in host.awake_members() {
+            member.rest(idle, writes).await;
         }
     }
 }
@@ -442,7 +449,7 @@ async fn tend_round(host: Weak<Host>) {
         rounds.tick().await;
         let Some(host) = host.upgrade() else { return };
         let now = Instant::now();
-        for member in host.members() {
+        for member in host.awake_members() {
             member.tend(now);
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! Clients' reads and writes, and what other replicas ask, are in `route`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -46,11 +47,42 @@ pub(crate) struct RaftConfigs {
     pub(crate) among_peers: Arc<openraft::Config>,
 }
 
+/// Groups whose Raft is open: what the host's rounds look at, so that those at rest cost them nothing. Counted,
+/// since a member that closes may overlap with its successor.
+#[derive(Default)]
+pub(crate) struct Awake(parking_lot::Mutex<HashMap<TenantId, u32>>);
+
+impl Awake {
+    pub(crate) fn tenants(&self) -> Vec<TenantId> {
+        self.0.lock().keys().copied().collect()
+    }
+    fn wakes(&self, tenant: TenantId) {
+        *self.0.lock().entry(tenant).or_default() += 1;
+    }
+    fn rests(&self, tenant: TenantId) {
+        let mut awake = self.0.lock();
+        match awake.get_mut(&tenant) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(awake.remove(&tenant)),
+        }
+    }
+}
+
+/// What a host's members have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) raft_configs: Arc<RaftConfigs>,
+    pub(crate) transport: Option<Arc<dyn Transport>>,
+    /// Bytes of commands in flight in the whole host, in units of [`WEIGHT_UNIT`].
+    pub(crate) in_flight: Arc<Semaphore>,
+    pub(crate) awake: Arc<Awake>,
+}
+
 pub(crate) struct Member {
     pub(crate) replica: Arc<Replica>,
     raft_configs: Arc<RaftConfigs>,
+    awake: Arc<Awake>,
     pub(crate) transport: Option<Arc<dyn Transport>>,
-    /// Bytes of commands in flight in the whole host, in units of [`WEIGHT_UNIT`].
     pub(crate) in_flight: Arc<Semaphore>,
     open: RwLock<Option<Arc<Open>>>,
     /// Held while Raft is being opened or closed.
@@ -96,13 +128,8 @@ impl Drop for Use {
 }
 
 impl Member {
-    pub(crate) fn new(
-        replica: Replica,
-        raft_configs: Arc<RaftConfigs>,
-        transport: Option<Arc<dyn Transport>>,
-        in_flight: Arc<Semaphore>,
-        founder: bool,
-    ) -> Result<Member, HostError> {
+    pub(crate) fn new(replica: Replica, common: Common, founder: bool) -> Result<Member, HostError> {
+        let Common { raft_configs, transport, in_flight, awake } = common;
         let tenant = replica.tenant;
         let unreadable = |error: std::io::Error| HostError::Consensus { tenant, reason: error.to_string() };
         let vote = replica.vote().map_err(unreadable)?;
@@ -114,6 +141,7 @@ impl Member {
         Ok(Member {
             replica: Arc::new(replica),
             raft_configs,
+            awake,
             transport,
             in_flight,
             open: RwLock::new(None),
@@ -207,6 +235,7 @@ impl Member {
             writes: AtomicU64::new(0),
         });
         let using = Use::new(&open);
+        self.awake.wakes(self.tenant());
         *self.open.write() = Some(open);
         Ok(using)
     }
@@ -216,6 +245,7 @@ impl Member {
         let mut open = self.open.write();
         if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, broken)) {
             *open = None;
+            self.awake.rests(self.tenant());
         }
     }
 
@@ -399,6 +429,7 @@ impl Member {
 
     async fn shut(&self, open: Option<Arc<Open>>) {
         let Some(open) = open else { return };
+        self.awake.rests(self.tenant());
         if let Err(error) = open.raft.shutdown().await {
             tracing::error!(tenant = %self.tenant(), %error, "Raft did not stop cleanly");
         }
@@ -412,10 +443,6 @@ impl Member {
     /// The disk has failed: nothing can be acknowledged any more, so nobody leads here.
     pub(crate) fn resign(&self) {
         self.leadership.send_replace(None);
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        self.open.read().is_some()
     }
 }
 
