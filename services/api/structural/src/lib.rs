@@ -22,11 +22,13 @@ mod path;
 mod pattern;
 mod prune;
 mod publish;
+mod scale;
 mod schema;
 mod structural;
 mod value;
 
 pub use definition::{Approval, approval_state, default_definition, is_protected_group, validate_definition};
 pub use publish::{Dialect, Published, publish};
+pub use scale::{ScalePaths, validate_scale};
 pub use schema::{ListType, MAX_DEPTH, Schema};
 pub use structural::{Part, Prune, Structural, Verdict};
