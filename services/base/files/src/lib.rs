@@ -24,6 +24,13 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Makes sure that `path` is a file that only its owner can read, empty if it is new: for programs that open
+/// their files themselves.
+pub fn private_file(path: &Path) -> std::io::Result<()> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
 /// `None` when there is no such file.
 pub fn read_text(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
@@ -90,5 +97,12 @@ mod tests {
         write_private(&path, b"secret").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(read_text(&path).unwrap().as_deref(), Some("secret"));
+
+        let database = dir.path().join("rows");
+        fs::write(&database, "kept").unwrap();
+        fs::set_permissions(&database, Permissions::from_mode(0o644)).unwrap();
+        private_file(&database).unwrap();
+        assert_eq!(fs::metadata(&database).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read_text(&database).unwrap().as_deref(), Some("kept"));
     }
 }

@@ -17,7 +17,7 @@ mod statement;
 mod tokens;
 mod users;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -132,6 +132,12 @@ const MAX_CONNECTIONS: u32 = 8;
 /// A request waits so long for a connection; the answer then is "try again".
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Db {
     pool: statement::Pool,
@@ -145,6 +151,12 @@ impl Db {
         let migrator = sqlx::migrate!("../../../migrations");
         let pool = match place {
             Place::Sqlite(path) => {
+                // Hashes of passwords and the key that signs receipts. SQLite gives its log the same mode.
+                for file in [path.clone(), beside(path, "-wal"), beside(path, "-shm")] {
+                    if file == *path || file.exists() {
+                        base_files::private_file(&file).map_err(|cause| open(sqlx::Error::Io(cause)))?;
+                    }
+                }
                 let options = SqliteConnectOptions::new()
                     .filename(path)
                     .create_if_missing(true)
@@ -190,4 +202,26 @@ impl Db {
 /// A document for a text column. Maps with text keys and lists of ours always serialize.
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_else_reads_the_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("manager.db");
+        // As an earlier release left it.
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        let db = Db::open(&Place::Sqlite(path.clone())).await.unwrap();
+        for file in [path.clone(), beside(&path, "-wal"), beside(&path, "-shm")] {
+            let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+        }
+        db.close().await;
+    }
 }

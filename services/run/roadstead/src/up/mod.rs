@@ -37,10 +37,6 @@ const CLUSTER_PATIENCE: Duration = Duration::from_secs(30);
 pub async fn run(options: Up) -> Result<()> {
     let started = Instant::now();
     let layout = Layout::new(&absolute(&options.data)?);
-    // One that is there may be anybody's (`--data /tmp`): what has to be private below it is so by itself.
-    if !layout.root().is_dir() {
-        private_dir(layout.root())?;
-    }
     let _lock = lock_dir(layout.root())?;
     private_dir(&layout.logs())?;
     let mut telemetry = base_telemetry::Options::from_env("roadstead-manager");
@@ -396,6 +392,9 @@ pub(crate) fn progress(what: &str) {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+    // One that is there may be anybody's (`--data /tmp`): what has to be private below it is so by itself.
+    if !path.is_dir() {
+        private_dir(path)?;
+    }
     fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
 }
