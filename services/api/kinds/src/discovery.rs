@@ -228,6 +228,7 @@ mod tests {
         ResourceInfo {
             gvr: Gvr::new("example.com", "v1beta1", "widgets"),
             gvk: Gvk::new("example.com", "v1beta1", "Widget"),
+            list_kind: "".into(),
             singular: "widget".into(),
             short_names: Vec::new(),
             categories: Vec::new(),

@@ -156,6 +156,7 @@ fn parse_resource(line: &'static str, by_name: &HashMap<&'static str, MessageId>
         storage: gvr.clone(),
         gvr,
         gvk: Gvk::new(group, version, kind),
+        list_kind: Cow::Borrowed(""),
         singular: Cow::Borrowed(""),
         short_names: Vec::new(),
         categories: Vec::new(),

@@ -15,6 +15,8 @@ pub struct ResourceInfo {
     pub gvr: Gvr,
     /// Kind of its objects.
     pub gvk: Gvk,
+    /// Kind of a list of them where it is not `<Kind>List`, as a custom resource may have it; else empty.
+    pub list_kind: Text,
     pub singular: Text,
     pub short_names: Vec<Text>,
     pub categories: Vec<Text>,
@@ -79,7 +81,11 @@ impl ResourceInfo {
     }
     /// `PodList`
     pub fn list_kind(&self) -> String {
-        format!("{}List", self.gvk.kind)
+        if self.list_kind.is_empty() { format!("{}List", self.gvk.kind) } else { self.list_kind.to_string() }
+    }
+    /// Comes from a CustomResourceDefinition of the cluster's, not from the table.
+    pub fn is_custom(&self) -> bool {
+        self.message == crate::kinds().custom()
     }
     /// The storage hash discovery shows, so that clients notice when a stored version moves.
     pub fn storage_version_hash(&self) -> Option<String> {

@@ -45,7 +45,7 @@ impl Document {
     }
     /// Named by what it says, for documents with parts that are not built in.
     fn by_content(json: &[u8]) -> Document {
-        Document::new(hash_of(&[json]), json)
+        Document::new(digest(&[json]), json)
     }
     /// `Content-Encoding: gzip`
     pub fn gzip(&self) -> &Bytes {
@@ -67,7 +67,7 @@ impl Document {
     }
 }
 
-fn hash_of(parts: &[&[u8]]) -> Arc<str> {
+fn digest(parts: &[&[u8]]) -> Arc<str> {
     let mut hasher = sha2::Sha512::new();
     parts.iter().for_each(|part| hasher.update(part));
     hex::encode_upper(hasher.finalize()).into()
@@ -78,9 +78,9 @@ fn built_in_hash(path: &str) -> Arc<str> {
     static SOURCES: OnceLock<Arc<str>> = OnceLock::new();
     let sources = SOURCES.get_or_init(|| {
         let (resources, messages) = kinds().sources();
-        hash_of(&[resources.as_bytes(), messages.as_bytes(), descriptions::packed(), &EDITION.to_be_bytes()])
+        digest(&[resources.as_bytes(), messages.as_bytes(), descriptions::packed(), &EDITION.to_be_bytes()])
     });
-    hash_of(&[sources.as_bytes(), path.as_bytes()])
+    digest(&[sources.as_bytes(), path.as_bytes()])
 }
 
 /// Documents made so far. A handful in practice: clients read those of the kinds they use.
@@ -139,9 +139,16 @@ pub fn v3(path: &str) -> Option<Document> {
 }
 
 /// The document of a group and version with custom resources, made anew: whoever has them keeps it.
-/// `path` is as for [`v3`], and of the form `apis/GROUP/VERSION`.
-pub fn v3_with(path: &str, custom: &[Custom<'_>]) -> Document {
-    Document::by_content(&v3_json(path, custom))
+/// `path` is as for [`v3`], and of the form `apis/GROUP/VERSION`; `hash` names what it is made from, so that an
+/// index can show it before the document is made (see [`hash_of`]).
+pub fn v3_with(path: &str, custom: &[Custom<'_>], hash: Arc<str>) -> Document {
+    Document::new(hash, &v3_json(path, custom))
+}
+
+/// The hash of a document with custom resources, from whatever text tells their states apart.
+pub fn hash_of(custom: &[u8]) -> Arc<str> {
+    let built_in = built_in_hash("custom");
+    digest(&[built_in.as_bytes(), custom])
 }
 
 fn v3_json(path: &str, custom: &[Custom<'_>]) -> Vec<u8> {
@@ -474,6 +481,7 @@ mod tests {
         let info = ResourceInfo {
             gvr: Gvr::new("example.com", "v1", "widgets"),
             gvk: Gvk::new("example.com", "v1", "Widget"),
+            list_kind: "".into(),
             singular: "widget".into(),
             short_names: Vec::new(),
             categories: Vec::new(),
@@ -488,7 +496,7 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"metadata":
             {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}}});
         let custom = [Custom { info: &info, schema: &schema }];
-        let document = v3_with("apis/example.com/v1", &custom);
+        let document = v3_with("apis/example.com/v1", &custom, hash_of(b"one"));
         let parsed = parsed(&document);
         check_references(&parsed, &parsed);
         assert_eq!(parsed["components"]["schemas"]["com.example.v1.Widget"], schema);

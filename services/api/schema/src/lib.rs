@@ -16,4 +16,6 @@ mod parameters;
 mod paths;
 mod schema;
 
-pub use document::{Custom, Document, v2, v2_protobuf, v2_protobuf_with, v2_with, v3, v3_index, v3_with};
+pub use document::{
+    Custom, Document, hash_of, v2, v2_protobuf, v2_protobuf_with, v2_with, v3, v3_index, v3_with,
+};

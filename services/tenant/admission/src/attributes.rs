@@ -67,6 +67,8 @@ pub trait Lookup: Send + Sync {
     fn get(&self, of: &Gvr, namespace: Option<&str>, name: &str) -> Option<Arc<Object>>;
     /// All of a namespace, or all of the cluster.
     fn list(&self, of: &Gvr, namespace: Option<&str>) -> Vec<Arc<Object>>;
+    /// The resource whose objects have this kind, and whether it lives in namespaces.
+    fn resource_of(&self, kind: &Gvk) -> Option<(Gvr, bool)>;
     fn authorizer(&self) -> &dyn Authorizer;
     fn now(&self) -> Timestamp;
 }

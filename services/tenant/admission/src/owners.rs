@@ -1,7 +1,6 @@
 //! OwnerReferencesPermissionEnforcement: whoever lets an object block its owner's deletion must be allowed to
 //! put finalizers on that owner.
 
-use api_kinds::kinds;
 use api_machinery::{Document, Gvk, Status};
 use async_trait::async_trait;
 use tenant_client::{Access, Target};
@@ -35,13 +34,13 @@ impl Admission for OwnerReferences {
             }
             let Some(gvk) = Gvk::parse(&owner.api_version, &owner.kind) else { continue };
             // Of a kind this server doesn't serve nothing can be said, and nothing is blocked.
-            let Some(resource) = kinds().by_kind(&gvk) else { continue };
+            let Some((gvr, namespaced)) = attributes.lookup.resource_of(&gvk) else { continue };
             let target = Target::Resource {
-                group: resource.gvr.group.to_string(),
-                version: resource.gvr.version.to_string(),
-                resource: resource.gvr.resource.to_string(),
+                group: gvr.group.to_string(),
+                version: gvr.version.to_string(),
+                resource: gvr.resource.to_string(),
                 subresource: "finalizers".to_owned(),
-                namespace: if resource.namespaced { attributes.namespace.to_owned() } else { String::new() },
+                namespace: if namespaced { attributes.namespace.to_owned() } else { String::new() },
                 name: owner.name.clone(),
             };
             let access = Access { verb: "update".to_owned(), target, ..Access::default() };

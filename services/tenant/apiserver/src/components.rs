@@ -6,10 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_kinds::ResourceInfo;
 use api_machinery::{Document, Object, Status};
 use serde_json::json;
-use tenant_registry::List;
+use tenant_registry::{List, Resource};
 
 use crate::body::Response;
 use crate::encode;
@@ -20,7 +19,7 @@ use crate::request::ResourcePath;
 const STORE: &str = "etcd-0";
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub async fn answer(call: &Call, at: &ResourcePath, resource: &ResourceInfo) -> Result<Response, Status> {
+pub async fn answer(call: &Call, at: &ResourcePath, resource: &Resource) -> Result<Response, Status> {
     let form = call.form(Offer::OBJECTS)?;
     call.warnings.add("v1 ComponentStatus is deprecated in v1.19+");
     match call.info.verb.as_str() {

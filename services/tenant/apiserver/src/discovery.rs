@@ -1,7 +1,8 @@
-//! Discovery and OpenAPI: documents that are the same for every cluster, made once per process.
+//! Discovery and OpenAPI: what the server says it can do.
 //!
-//! Clients ask for them with `If-None-Match` and mostly hear 304. What a cluster adds of its own (custom
-//! resources) is not here yet; the functions of `api-kinds` that make the documents take it as arguments.
+//! Clients ask for it with `If-None-Match` and mostly hear 304. Documents are made when first asked for. Clusters
+//! without custom resources share theirs, made once per process; a cluster that has some keeps documents of its
+//! own with its catalogue, and so for as long as its definitions stay as they are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -9,10 +10,12 @@ use std::sync::{Arc, LazyLock};
 use api_kinds::discovery::{self, Root};
 use api_kinds::{ResourceInfo, kinds};
 use api_machinery::Status;
+use api_schema::Document;
 use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
+use tenant_registry::Catalogue;
 
 use crate::body::{Response, empty};
 use crate::encode;
@@ -35,20 +38,46 @@ impl Fixed {
     }
 }
 
-/// Documents by path and form, each made when first asked for. Bounded: only known paths get in.
-static FIXED: LazyLock<Mutex<HashMap<String, Arc<Fixed>>>> = LazyLock::new(Mutex::default);
-
-fn fixed(key: &str, make: impl FnOnce() -> Option<serde_json::Value>) -> Option<Arc<Fixed>> {
-    if let Some(found) = FIXED.lock().get(key) {
-        return Some(found.clone());
-    }
-    // Made outside the lock: two callers may both make it, and one result is kept.
-    let made = Arc::new(Fixed::new(&make()?));
-    Some(FIXED.lock().entry(key.to_owned()).or_insert(made).clone())
+/// Documents by path and form. Bounded: only known paths get in.
+#[derive(Default)]
+pub struct Documents {
+    /// Custom resources, as discovery shows them.
+    custom: Vec<ResourceInfo>,
+    fixed: Mutex<HashMap<String, Arc<Fixed>>>,
+    pub openapi: Mutex<HashMap<String, Document>>,
 }
 
-fn built_in() -> Vec<&'static ResourceInfo> {
-    kinds().resources().iter().collect()
+static SHARED: LazyLock<Documents> = LazyLock::new(Documents::default);
+
+impl Documents {
+    /// Those of a cluster with these custom resources.
+    pub fn of(catalogue: &Catalogue) -> &Documents {
+        if catalogue.is_empty() {
+            return &SHARED;
+        }
+        catalogue.memo().get_or_init(|| Documents {
+            custom: catalogue.served().iter().map(|one| one.shown()).collect(),
+            ..Documents::default()
+        })
+    }
+
+    fn fixed(
+        &self,
+        key: &str,
+        make: impl FnOnce(&[&ResourceInfo]) -> Option<serde_json::Value>,
+    ) -> Option<Arc<Fixed>> {
+        if let Some(found) = self.fixed.lock().get(key) {
+            return Some(found.clone());
+        }
+        // Made outside the lock: two callers may both make it, and one result is kept.
+        let made = Arc::new(Fixed::new(&make(&self.resources())?));
+        Some(self.fixed.lock().entry(key.to_owned()).or_insert(made).clone())
+    }
+
+    /// All resources, built-in ones first.
+    fn resources(&self) -> Vec<&ResourceInfo> {
+        kinds().resources().iter().chain(&self.custom).collect()
+    }
 }
 
 /// `None` for a path that is no discovery or OpenAPI document.
@@ -59,7 +88,7 @@ pub fn answer(call: &Call) -> Option<Result<Response, Status>> {
         ["api"] => Some(Ok(root(call, Root::Api))),
         ["apis"] => Some(Ok(root(call, Root::Apis))),
         ["api", version] => Some(resource_list(call, "", version)),
-        ["apis", group] => Some(document(call, path, || discovery::group(&built_in(), group))),
+        ["apis", group] => Some(document(call, path, |all| discovery::group(all, group))),
         ["apis", group, version] => Some(resource_list(call, group, version)),
         ["openapi", ..] => crate::openapi::answer(call, &parts[1..]),
         _ => None,
@@ -68,9 +97,12 @@ pub fn answer(call: &Call) -> Option<Result<Response, Status>> {
 
 /// `/api` and `/apis`, plain or with everything below them in one document.
 fn root(call: &Call, root: Root) -> Response {
+    let catalogue = call.plane.registry().catalogue();
+    let documents = Documents::of(&catalogue);
     let aggregated = |version: &'static str, content_type: &'static str| {
         let key = format!("{} {version}", if root == Root::Api { "/api" } else { "/apis" });
-        fixed(&key, || Some(discovery::aggregated(&built_in(), root, version)))
+        documents
+            .fixed(&key, |all| Some(discovery::aggregated(all, root, version)))
             .map(|fixed| send(call, &fixed, content_type))
     };
     let made = match call.accept.discovery() {
@@ -89,7 +121,8 @@ fn root(call: &Call, root: Root) -> Response {
                 "application/json",
             ))
         }
-        Discovery::Plain => fixed("/apis", || Some(discovery::group_list(&built_in())))
+        Discovery::Plain => documents
+            .fixed("/apis", |all| Some(discovery::group_list(all)))
             .map(|fixed| send(call, &fixed, "application/json")),
     };
     let mut response =
@@ -100,15 +133,16 @@ fn root(call: &Call, root: Root) -> Response {
 
 fn resource_list(call: &Call, group: &str, version: &str) -> Result<Response, Status> {
     let key = call.info.path.trim_end_matches('/');
-    document(call, key, || discovery::resource_list(&built_in(), group, version))
+    document(call, key, |all| discovery::resource_list(all, group, version))
 }
 
 fn document(
     call: &Call,
     key: &str,
-    make: impl FnOnce() -> Option<serde_json::Value>,
+    make: impl FnOnce(&[&ResourceInfo]) -> Option<serde_json::Value>,
 ) -> Result<Response, Status> {
-    let fixed = fixed(key, make).ok_or_else(Status::no_route)?;
+    let catalogue = call.plane.registry().catalogue();
+    let fixed = Documents::of(&catalogue).fixed(key, make).ok_or_else(Status::no_route)?;
     Ok(send(call, &fixed, "application/json"))
 }
 
@@ -139,9 +173,9 @@ pub fn tagged(call: &Call, etag: &str, make: impl FnOnce() -> Response) -> Respo
 }
 
 /// For the list of paths at `/`.
-pub fn group_paths() -> Vec<String> {
+pub fn group_paths(catalogue: &Catalogue) -> Vec<String> {
     let mut paths = Vec::new();
-    for (group, versions) in discovery::groups(&built_in()) {
+    for (group, versions) in discovery::groups(&Documents::of(catalogue).resources()) {
         if group.is_empty() {
             continue;
         }

@@ -6,7 +6,6 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use api_kinds::ResourceInfo;
 use api_machinery::{Document, Gvk, Object, Status};
 use bytes::Bytes;
 use flate2::Compression;
@@ -17,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tenant_registry::List;
+use tenant_registry::{List, Resource};
 
 use crate::body::{Response, full};
 use crate::negotiate::{Chosen, Media, Shape};
@@ -42,12 +41,7 @@ pub struct Form {
 }
 
 /// One object.
-pub fn object(
-    form: &Form,
-    code: u16,
-    resource: &ResourceInfo,
-    object: &Arc<Object>,
-) -> Result<Response, Status> {
+pub fn object(form: &Form, code: u16, resource: &Resource, object: &Arc<Object>) -> Result<Response, Status> {
     let (json, gvk) = match form.chosen.shape {
         Shape::Itself => (object.to_json(&resource.gvk), resource.gvk.clone()),
         Shape::PartialMetadata => {
@@ -69,7 +63,7 @@ pub fn object(
 }
 
 /// A list, whole or one page of it.
-pub fn list(form: &Form, resource: &ResourceInfo, list: &List) -> Result<Response, Status> {
+pub fn list(form: &Form, resource: &Resource, list: &List) -> Result<Response, Status> {
     let mut metadata = json!({"resourceVersion": list.revision.to_string()});
     if let Some(token) = &list.continue_token {
         metadata["continue"] = json!(token);
@@ -223,7 +217,7 @@ fn pack(body: &Bytes) -> Option<Bytes> {
 /// For watches: what an event's object is, as compact JSON.
 pub fn event_object(
     chosen: Chosen,
-    resource: &ResourceInfo,
+    resource: &Resource,
     object: &Arc<Object>,
     include: Include,
     columns: bool,
@@ -246,7 +240,7 @@ pub fn event_object(
 /// The object of a bookmark: nothing but a revision.
 pub fn bookmark_object(
     chosen: Chosen,
-    resource: &ResourceInfo,
+    resource: &Resource,
     revision: u64,
     initial_events_end: bool,
 ) -> Vec<u8> {

@@ -1,13 +1,13 @@
 //! Bodies as documents: whichever encoding, checked against what the URL says they are.
 
-use api_kinds::MessageId;
+use api_kinds::{MessageId, ResourceInfo};
 use api_machinery::{Document, Gvk, Status};
 use api_patch::{Decoded, PatchError, decode_strict, strict_error};
 use bytes::Bytes;
 use serde_json::Value;
 use tenant_admission::Warnings;
 use tenant_client::Patch;
-use tenant_registry::FieldValidation;
+use tenant_registry::{FieldValidation, Resource, Schema};
 
 use crate::body::Body;
 use crate::negotiate::{ContentType, Media};
@@ -19,19 +19,47 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
-/// The object a request carries, of kind `expected`. Unknown and duplicate fields are warned about or
+/// What a body must be.
+#[derive(Clone, Copy)]
+pub struct Shape<'a> {
+    pub kind: &'a Gvk,
+    pub message: MessageId,
+    /// Of a custom resource.
+    pub schema: Option<&'a Schema>,
+}
+
+impl<'a> Shape<'a> {
+    /// An object of this resource.
+    pub fn of(resource: &'a Resource) -> Shape<'a> {
+        let schema = resource.custom().and_then(|custom| custom.schema());
+        Shape { schema, ..Shape::built_in(resource) }
+    }
+    pub fn built_in(resource: &'a ResourceInfo) -> Shape<'a> {
+        Shape { kind: &resource.gvk, message: resource.message, schema: None }
+    }
+    fn is_custom(&self) -> bool {
+        self.message == api_kinds::kinds().custom()
+    }
+}
+
+/// The object a request carries. Unknown and duplicate fields are warned about or
 /// refused, as `validation` says.
 pub async fn object(
     call: &Call,
     body: Body,
-    expected: &Gvk,
-    message: MessageId,
+    shape: &Shape<'_>,
     validation: FieldValidation,
 ) -> Result<Document, Status> {
-    let media = ContentType::parse(call.header("content-type")).media()?;
+    let expected = shape.kind;
+    let content_type = ContentType::parse(call.header("content-type"));
+    let media = content_type.media()?;
+    if media == Media::Protobuf && shape.is_custom() {
+        let accepted = [Media::Json.content_type(), Media::Yaml.content_type()];
+        return Err(Status::unsupported_media_type(&content_type.essence, &accepted));
+    }
     let raw = call.read(body).await?;
     let json = to_json(media, &raw, expected).map_err(|cause| unrecognized(expected, &cause, &raw))?;
-    decode(&json, &raw, expected, message, validation, &call.warnings)
+    decode(&json, &raw, shape, validation, &call.warnings)
 }
 
 fn to_json(media: Media, raw: &Bytes, expected: &Gvk) -> Result<Bytes, String> {
@@ -45,11 +73,11 @@ fn to_json(media: Media, raw: &Bytes, expected: &Gvk) -> Result<Bytes, String> {
 fn decode(
     json: &Bytes,
     raw: &Bytes,
-    expected: &Gvk,
-    message: MessageId,
+    shape: &Shape<'_>,
     validation: FieldValidation,
     warnings: &Warnings,
 ) -> Result<Document, Status> {
+    let expected = shape.kind;
     let found = type_of(json).map_err(|cause| {
         unrecognized(expected, &format!("couldn't get version/kind; json parse error: {cause}"), raw)
     })?;
@@ -66,10 +94,14 @@ fn decode(
         }
         _ => unrecognized(expected, cause, raw),
     };
-    let Decoded { mut document, problems } = decode_strict(message, json).map_err(|cause| match cause {
-        PatchError::Malformed(why) => as_given(&why),
-        other => other.to_status(),
-    })?;
+    let Decoded { mut document, mut problems } =
+        decode_strict(shape.message, json).map_err(|cause| match cause {
+            PatchError::Malformed(why) => as_given(&why),
+            other => other.to_status(),
+        })?;
+    if let Some(schema) = shape.schema {
+        problems.extend(schema.prune(&mut document).map_err(|cause| as_given(&cause))?);
+    }
     if !problems.is_empty() {
         match validation {
             FieldValidation::Ignore => {}

@@ -5,9 +5,11 @@
 //!
 //! Not here: the cell's own metrics (`base-telemetry`).
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -86,7 +88,12 @@ pub struct Metrics {
     watch_events: Family<WatchLabels, Counter>,
     rejected: Counter,
     panics: Counter,
+    /// Custom resources that have labels.
+    custom: Mutex<HashSet<(String, String, String)>>,
 }
+
+/// Definitions come and go, series stay: this many custom resources are told apart.
+const CUSTOM_RESOURCES: usize = 512;
 
 impl Metrics {
     pub fn new() -> Metrics {
@@ -99,7 +106,15 @@ impl Metrics {
             watch_events: Family::default(),
             rejected: Counter::default(),
             panics: Counter::default(),
+            custom: Mutex::default(),
         }
+    }
+
+    /// Whether a custom resource that is served may be a label.
+    pub fn takes_custom(&self, group: &str, version: &str, resource: &str) -> bool {
+        let mut custom = self.custom.lock();
+        let key = (group.to_owned(), version.to_owned(), resource.to_owned());
+        custom.contains(&key) || (custom.len() < CUSTOM_RESOURCES && custom.insert(key))
     }
 
     /// One request was answered with `code`.

@@ -4,6 +4,7 @@
 //!
 //! Not here: encoding (`encode`).
 
+use api_kinds::ResourceInfo;
 use api_machinery::Status;
 
 use crate::query::Query;
@@ -71,14 +72,27 @@ pub struct Offer {
     pub media: &'static [Media],
     /// Table and PartialObjectMetadata: for what has metadata.
     pub shapes: bool,
+    /// Custom resources have no protobuf; their metadata alone has.
+    pub schemaless: bool,
 }
 
 impl Offer {
-    pub const OBJECTS: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: true };
+    pub const OBJECTS: Offer =
+        Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: true, schemaless: false };
     /// Reviews, scale of nothing, errors: one shape only.
-    pub const PLAIN: Offer = Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: false };
+    pub const PLAIN: Offer =
+        Offer { media: &[Media::Json, Media::Yaml, Media::Protobuf], shapes: false, schemaless: false };
     /// A watch is a stream; upstream frames YAML as well, nobody asks for it.
-    pub const WATCH: Offer = Offer { media: &[Media::Json, Media::Protobuf], shapes: true };
+    pub const WATCH: Offer =
+        Offer { media: &[Media::Json, Media::Protobuf], shapes: true, schemaless: false };
+
+    /// [`Offer::OBJECTS`], as far as a resource's objects have it.
+    pub fn of(resource: &ResourceInfo) -> Offer {
+        Offer { schemaless: resource.is_custom(), ..Offer::OBJECTS }
+    }
+    pub fn watch_of(resource: &ResourceInfo) -> Offer {
+        Offer { schemaless: resource.is_custom(), ..Offer::WATCH }
+    }
 }
 
 /// A parsed `Accept` header, best clause first.
@@ -155,6 +169,9 @@ impl Accept {
                 }
             }
         };
+        if offer.schemaless && media == Media::Protobuf && shape == Shape::Itself {
+            return None;
+        }
         let pretty = match clause.parameter("pretty") {
             Some(value) => value != "0" && value != "false",
             None => self.pretty,
@@ -251,7 +268,8 @@ impl MapTypes for &'static [Media] {
 mod tests {
     use super::*;
 
-    const TEXT: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true };
+    const TEXT: Offer = Offer { media: &[Media::Json, Media::Yaml], shapes: true, schemaless: false };
+    const CUSTOM: Offer = Offer { schemaless: true, ..Offer::OBJECTS };
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
     #[test]
@@ -276,6 +294,13 @@ mod tests {
                 "protobuf metadata",
             ),
             (Some("application/json;pretty=1"), Offer::OBJECTS, "json itself pretty"),
+            (Some("application/vnd.kubernetes.protobuf,application/json"), CUSTOM, "json itself"),
+            (Some("application/vnd.kubernetes.protobuf"), CUSTOM, "406"),
+            (
+                Some("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+                CUSTOM,
+                "protobuf metadata",
+            ),
         ] {
             let got = match Accept::parse(accept, &Query::default(), None).choose(offer) {
                 Err(status) => status.code.to_string(),

@@ -60,7 +60,7 @@ pub async fn answer(call: &Call) -> Result<Response, Status> {
 
 fn index(call: &Call) -> Response {
     let mut paths: Vec<String> = LISTED.iter().map(|&path| path.to_owned()).collect();
-    paths.extend(discovery::group_paths());
+    paths.extend(discovery::group_paths(&call.plane.registry().catalogue()));
     paths.extend(health::paths());
     paths.sort();
     json_answer(call, &json!({"paths": paths}))

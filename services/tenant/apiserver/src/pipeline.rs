@@ -92,7 +92,7 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
         value.split(',').any(|one| one.split(';').next().is_some_and(|name| name.trim() == "gzip"))
     });
     let long_running = info.is_long_running(&query);
-    let labels = labels(&info, &query);
+    let labels = labels(&plane, &info, &query);
     let error_form = accept.choose_for_error();
     let span = tracing::info_span!(
         "request",
@@ -276,7 +276,7 @@ fn request_id(headers: &HeaderMap) -> Arc<str> {
     }
 }
 
-fn labels(info: &RequestInfo, query: &Query) -> RequestLabels {
+fn labels(plane: &ControlPlane, info: &RequestInfo, query: &Query) -> RequestLabels {
     let dry_run = if query.text("dryRun").is_some() { "All" } else { "" };
     let mut labels = RequestLabels {
         verb: verb_label(&info.verb),
@@ -288,9 +288,10 @@ fn labels(info: &RequestInfo, query: &Query) -> RequestLabels {
         dry_run,
         component: "apiserver",
     };
-    // Only what the table knows becomes a label: nobody can invent series.
+    // Only what is served becomes a label, and of custom resources a bounded number: nobody can invent series.
     if let Some(at) = &info.resource
-        && let Some(resource) = resources::lookup(at)
+        && let Some(resource) = resources::lookup(&plane.registry, at)
+        && (!resource.is_custom() || plane.metrics.takes_custom(&at.group, &at.version, &at.resource))
     {
         labels.group = at.group.clone();
         labels.version = at.version.clone();

@@ -2,13 +2,16 @@
 //!
 //! Not here: what the verbs do (`tenant-registry`), streams (`watch`, `kubelet`, `proxy`).
 
+use std::borrow::Cow;
+
 use api_kinds::{ResourceInfo, Subresource, kinds};
 use api_machinery::Status;
 use http::Method;
-use tenant_registry::{Context, Deleted, Output};
+use tenant_registry::{Context, Deleted, Output, Registry, Resource};
 
 use crate::body::Response;
 use crate::encode::{self, Form};
+use crate::input::Shape;
 use crate::negotiate::Offer;
 use crate::options::{self, WriteOptions};
 use crate::pipeline::{Call, Inbound};
@@ -16,13 +19,13 @@ use crate::request::ResourcePath;
 use crate::tables::Include;
 use crate::{components, input, kubelet, proxy, reviews, watch};
 
-/// What the table knows of a URL's resource.
-pub fn lookup(at: &ResourcePath) -> Option<&'static ResourceInfo> {
-    kinds().find(&at.group, &at.version, &at.resource)
+/// What a URL's resource is in this cluster.
+pub fn lookup(registry: &Registry, at: &ResourcePath) -> Option<Resource> {
+    registry.find(&at.group, &at.version, &at.resource)
 }
 
 pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<Response, Status> {
-    let resource = lookup(at).ok_or_else(Status::no_route)?;
+    let resource = &call.plane.registry().find_served(&at.group, &at.version, &at.resource).await?;
     check_scope(resource, at, &call.info.verb)?;
     if !at.subresource.is_empty() {
         let subresource = resource.subresource(&at.subresource).ok_or_else(Status::no_route)?;
@@ -38,14 +41,16 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     {
         return Err(Status::method_not_allowed());
     }
-    if tenant_auth::review::GROUPS.contains(&at.group.as_str()) {
-        return reviews::answer(call, at, resource, inbound.body).await;
-    }
-    if resource.gvk.kind == "ComponentStatus" {
-        return components::answer(call, at, resource).await;
-    }
-    if resource.gvk.kind == "Binding" {
-        return bind(call, at, resource, inbound).await;
+    if !resource.is_custom() {
+        if tenant_auth::review::GROUPS.contains(&at.group.as_str()) {
+            return reviews::answer(call, at, resource, inbound.body).await;
+        }
+        if resource.gvk.kind == "ComponentStatus" {
+            return components::answer(call, at, resource).await;
+        }
+        if resource.gvk.kind == "Binding" {
+            return bind(call, at, resource, inbound).await;
+        }
     }
     if let Some(why) = deprecation(resource) {
         call.warnings.add(why);
@@ -53,16 +58,17 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
     let registry = call.plane.registry();
     let gvr = &resource.gvr;
     let namespace = namespace_of(resource, at);
+    let offer = Offer::of(resource);
     match call.info.verb.as_str() {
         "get" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let ctx = call.context(&WriteOptions::default());
             let options = options::get(&call.query);
             let object = registry.get(&ctx, gvr, namespace, &at.name, &options).await?;
             encode::object(&form, 200, resource, &object)
         }
         "list" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let ctx = call.context(&WriteOptions::default());
             let options = options::list(&call.query)?;
             let list = registry.list(&ctx, gvr, namespace, &options).await?;
@@ -73,36 +79,34 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             watch::answer(call, at, resource, inbound.upgrade, &ctx).await
         }
         "create" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let options = options::write(&call.query, "CreateOptions", false)?;
             let document =
-                input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation)
-                    .await?;
+                input::object(call, inbound.body, &Shape::of(resource), options.field_validation).await?;
             let written = registry.create(&call.context(&options), gvr, namespace, document).await?;
             encode::object(&form, 201, resource, &written.object)
         }
         "update" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let options = options::write(&call.query, "UpdateOptions", false)?;
             let document =
-                input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation)
-                    .await?;
+                input::object(call, inbound.body, &Shape::of(resource), options.field_validation).await?;
             let ctx = call.context(&options);
             let written = registry.update(&ctx, gvr, namespace, &at.name, document).await?;
             encode::object(&form, if written.created { 201 } else { 200 }, resource, &written.object)
         }
         "patch" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let options = options::write(&call.query, "PatchOptions", input::is_apply(call))?;
             let manager = options.field_manager.clone();
             let patch =
-                input::patch(call, inbound.body, is_built_in(resource), manager, options.force).await?;
+                input::patch(call, inbound.body, !resource.is_custom(), manager, options.force).await?;
             let ctx = call.context(&options);
             let written = registry.patch(&ctx, gvr, namespace, &at.name, &patch).await?;
             encode::object(&form, if written.created { 201 } else { 200 }, resource, &written.object)
         }
         "delete" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let body = input::delete_options(call, inbound.body).await?;
             let (options, dry_run) = options::delete(&call.query, body.as_ref())?;
             let ctx = call.context(&WriteOptions { dry_run, ..WriteOptions::default() });
@@ -112,7 +116,7 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             }
         }
         "deletecollection" => {
-            let form = call.form(Offer::OBJECTS)?;
+            let form = call.form(offer)?;
             let body = input::delete_options(call, inbound.body).await?;
             let (options, dry_run) = options::delete(&call.query, body.as_ref())?;
             let list = options::list(&call.query)?;
@@ -127,8 +131,8 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
 async fn answer_subresource(
     call: &Call,
     at: &ResourcePath,
-    resource: &'static ResourceInfo,
-    subresource: &'static Subresource,
+    resource: &Resource,
+    subresource: &Subresource,
     inbound: Inbound,
 ) -> Result<Response, Status> {
     if at.name.is_empty() || (at.rest.as_deref().is_some_and(|rest| rest != "/") && at.subresource != "proxy")
@@ -148,12 +152,13 @@ async fn answer_subresource(
         _ => {}
     }
     let registry = call.plane.registry();
-    let form = call.form(Offer::OBJECTS)?;
     // `status` and its like carry their parent's kind, which has the parent's shape.
-    let message = if subresource.gvk == resource.gvk {
-        resource.message
-    } else {
-        kinds().kind_message(&subresource.gvk).map_or(resource.message, |message| message.id)
+    let own = subresource.gvk == resource.gvk;
+    let form = call.form(if own { Offer::of(resource) } else { Offer::OBJECTS })?;
+    let message = kinds().kind_message(&subresource.gvk).filter(|_| !own);
+    let shape = match message {
+        Some(message) => Shape { kind: &subresource.gvk, message: message.id, schema: None },
+        None => Shape { kind: &subresource.gvk, ..Shape::of(resource) },
     };
     let (code, output) = match call.info.verb.as_str() {
         "get" => {
@@ -163,9 +168,7 @@ async fn answer_subresource(
         }
         "create" => {
             let options = options::write(&call.query, "CreateOptions", false)?;
-            let document =
-                input::object(call, inbound.body, &subresource.gvk, message, options.field_validation)
-                    .await?;
+            let document = input::object(call, inbound.body, &shape, options.field_validation).await?;
             let ctx = call.context(&options);
             (
                 201,
@@ -176,9 +179,7 @@ async fn answer_subresource(
         }
         "update" => {
             let options = options::write(&call.query, "UpdateOptions", false)?;
-            let document =
-                input::object(call, inbound.body, &subresource.gvk, message, options.field_validation)
-                    .await?;
+            let document = input::object(call, inbound.body, &shape, options.field_validation).await?;
             let ctx = call.context(&options);
             (
                 200,
@@ -191,7 +192,7 @@ async fn answer_subresource(
             let options = options::write(&call.query, "PatchOptions", input::is_apply(call))?;
             let manager = options.field_manager.clone();
             let patch =
-                input::patch(call, inbound.body, is_built_in(resource), manager, options.force).await?;
+                input::patch(call, inbound.body, !resource.is_custom(), manager, options.force).await?;
             let ctx = call.context(&options);
             (200, registry.patch_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, &patch).await?)
         }
@@ -204,13 +205,12 @@ async fn answer_subresource(
 async fn bind(
     call: &Call,
     at: &ResourcePath,
-    resource: &ResourceInfo,
+    resource: &Resource,
     inbound: Inbound,
 ) -> Result<Response, Status> {
     let form = call.form(Offer::PLAIN)?;
     let options = options::write(&call.query, "CreateOptions", false)?;
-    let binding =
-        input::object(call, inbound.body, &resource.gvk, resource.message, options.field_validation).await?;
+    let binding = input::object(call, inbound.body, &Shape::of(resource), options.field_validation).await?;
     let name = binding.name().to_owned();
     let ctx = call.context(&options);
     let namespace = Some(at.namespace.as_str());
@@ -225,7 +225,7 @@ async fn bind(
 pub fn answer_output(
     form: &Form,
     code: u16,
-    resource: &ResourceInfo,
+    resource: &Resource,
     output: Output,
 ) -> Result<Response, Status> {
     match output {
@@ -253,7 +253,7 @@ fn check_scope(resource: &ResourceInfo, at: &ResourcePath, verb: &str) -> Result
     }
     match verb {
         "list" | "watch" => Ok(()),
-        _ if at.named_in_path => Err(Status::no_route()),
+        _ if at.named_in_path || resource.is_custom() => Err(Status::no_route()),
         // The collection exists, but nothing can be put into or taken out of all namespaces at once.
         _ => Err(Status::method_not_allowed()),
     }
@@ -264,18 +264,16 @@ fn namespace_of<'a>(resource: &ResourceInfo, at: &'a ResourcePath) -> Option<&'a
 }
 
 /// What every request for an old resource is told.
-fn deprecation(resource: &ResourceInfo) -> Option<&'static str> {
+fn deprecation(resource: &Resource) -> Option<Cow<'_, str>> {
+    if let Some(custom) = resource.custom() {
+        return custom.deprecation().map(Cow::Borrowed);
+    }
     match (&*resource.gvr.group, &*resource.gvr.resource) {
         ("", "endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into())
         }
         _ => None,
     }
-}
-
-/// Strategic merge needs Go structs' tags, which custom resources do not have.
-fn is_built_in(resource: &ResourceInfo) -> bool {
-    resource.message != kinds().custom()
 }
 
 impl Call {
@@ -352,8 +350,8 @@ mod tests {
             (at("nodes", "", true), "get", 200),
             (at("namespaces", "blue", true), "get", 200),
         ] {
-            let got =
-                check_scope(lookup(&path).unwrap(), &path, verb).map_or_else(|status| status.code, |()| 200);
+            let got = check_scope(kinds().find("", "v1", &path.resource).unwrap(), &path, verb)
+                .map_or_else(|status| status.code, |()| 200);
             assert_eq!(got, wanted, "{path:?} {verb}");
         }
     }

@@ -6,6 +6,7 @@ use base_clock::rfc3339;
 use tenant_auth::{issue_token, review};
 
 use crate::body::{Body, Response};
+use crate::input::Shape;
 use crate::negotiate::Offer;
 use crate::pipeline::Call;
 use crate::request::ResourcePath;
@@ -20,7 +21,7 @@ pub async fn answer(
     let form = call.form(Offer::PLAIN)?;
     let options = options::write(&call.query, "CreateOptions", false)?;
     let mut question =
-        input::object(call, body, &resource.gvk, resource.message, options.field_validation).await?;
+        input::object(call, body, &Shape::built_in(resource), options.field_validation).await?;
     if resource.gvk.kind.starts_with("Self") || resource.gvk.kind == "TokenReview" {
         // Upstream stamps what it answers at once.
         question.set("metadata.creationTimestamp", rfc3339(call.plane.clock.now()));
@@ -49,7 +50,8 @@ pub async fn token(
     let form = call.form(Offer::PLAIN)?;
     let options = options::write(&call.query, "CreateOptions", false)?;
     let message = kinds().kind_message(&subresource.gvk).map_or(resource.message, |message| message.id);
-    let mut request = input::object(call, body, &subresource.gvk, message, options.field_validation).await?;
+    let shape = Shape { kind: &subresource.gvk, message, schema: None };
+    let mut request = input::object(call, body, &shape, options.field_validation).await?;
     let ctx = call.context(&options);
     let registry = call.plane.registry();
     registry

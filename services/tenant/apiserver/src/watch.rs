@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_kinds::ResourceInfo;
 use api_machinery::{Gvk, Status};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{FutureExt, Stream};
@@ -17,7 +16,7 @@ use http::header::CONTENT_TYPE;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
-use tenant_registry::{Change, Context, Watch, WatchItem};
+use tenant_registry::{Change, Context, Resource, Watch, WatchItem};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -45,11 +44,11 @@ const KEPT_FRAMES: usize = 8;
 pub async fn answer(
     call: &Call,
     at: &ResourcePath,
-    resource: &'static ResourceInfo,
+    resource: &Resource,
     upgrade: Option<OnUpgrade>,
     ctx: &Context,
 ) -> Result<Response, Status> {
-    let chosen = call.accept.choose(Offer::WATCH)?;
+    let chosen = call.accept.choose(Offer::watch_of(resource))?;
     let mut options = options::watch(&call.query)?;
     if at.named_in_path {
         // The old `/watch/…/<name>` form says in the path what the others say in a selector.
@@ -69,7 +68,7 @@ pub async fn answer(
     let gvr = &resource.gvr;
     let frames = Frames {
         watch,
-        resource,
+        resource: resource.clone(),
         chosen,
         include,
         clock: plane.clock.clone(),
@@ -101,7 +100,7 @@ fn spread(request_id: &str) -> Duration {
 
 struct Frames {
     watch: Result<Watch, Status>,
-    resource: &'static ResourceInfo,
+    resource: Resource,
     chosen: Chosen,
     include: Include,
     clock: base_clock::SharedClock,
@@ -182,15 +181,15 @@ impl Frames {
         match item {
             WatchItem::Bookmark { revision, initial_events_end } => {
                 let object =
-                    encode::bookmark_object(self.chosen, self.resource, *revision, *initial_events_end);
-                envelope(self.chosen, "BOOKMARK", object, self.resource)
+                    encode::bookmark_object(self.chosen, &self.resource, *revision, *initial_events_end);
+                envelope(self.chosen, "BOOKMARK", object, &self.resource)
             }
             WatchItem::Change { change, object, event } => {
                 let make = |columns: bool| {
                     let now = self.clock.now();
                     let json =
-                        encode::event_object(self.chosen, self.resource, object, self.include, columns, now);
-                    envelope(self.chosen, change.as_str(), json, self.resource)
+                        encode::event_object(self.chosen, &self.resource, object, self.include, columns, now);
+                    envelope(self.chosen, change.as_str(), json, &self.resource)
                 };
                 if self.chosen.shape == Shape::Table {
                     // Ages differ by the second and columns by the watcher: not worth sharing.
@@ -246,7 +245,7 @@ fn error_frame(chosen: Chosen, status: &Status) -> Bytes {
     wrap(chosen, "ERROR", json, &STATUS)
 }
 
-fn envelope(chosen: Chosen, kind: &str, object: Vec<u8>, resource: &ResourceInfo) -> Bytes {
+fn envelope(chosen: Chosen, kind: &str, object: Vec<u8>, resource: &Resource) -> Bytes {
     match chosen.shape {
         Shape::Itself => wrap(chosen, kind, object, &resource.gvk),
         Shape::PartialMetadata => {

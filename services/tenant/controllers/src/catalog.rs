@@ -20,6 +20,10 @@ pub struct Resource {
     /// Can be listed, watched and deleted: the garbage collector and namespace deletion take part.
     pub collectable: bool,
     keep: fn(&Object) -> bool,
+    /// Of a definition that is gone: its place is kept, since keys may still name it, and is taken again by a
+    /// namesake.
+    gone: bool,
+    custom: bool,
 }
 
 /// Clusters that serve the same share one list.
@@ -45,6 +49,8 @@ macro_rules! known {
                 namespaced: $namespaced,
                 collectable: true,
                 keep: $keep,
+                gone: false,
+                custom: false,
             }),*]
         }
     };
@@ -75,6 +81,7 @@ known! {
     LEASES "coordination.k8s.io" "v1" "leases" "Lease" true node_lease;
     SIGNING_REQUESTS "certificates.k8s.io" "v1" "certificatesigningrequests" "CertificateSigningRequest" false all;
     BUDGETS "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget" true all;
+    DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition" false all;
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole" false aggregated;
 }
 
@@ -143,16 +150,56 @@ impl Catalog {
                 namespaced,
                 collectable: true,
                 keep: owned,
+                gone: false,
+                custom: false,
             });
         }
         self
     }
 
+    /// A custom resource the cluster serves from now on, or in another version than before. `None` when that is
+    /// no news, or when a built-in resource has its place.
+    pub(crate) fn serve(&mut self, gvr: Gvr, gvk: Gvk, namespaced: bool) -> Option<ResourceId> {
+        let same = |known: &Resource| known.gvr.group == gvr.group && known.gvr.resource == gvr.resource;
+        let wanted = Resource {
+            gvr: gvr.clone(),
+            gvk,
+            namespaced,
+            collectable: true,
+            keep: owned,
+            gone: false,
+            custom: true,
+        };
+        let Some(at) = self.resources.iter().position(same) else {
+            // The last place there is a number for stays empty.
+            let id = ResourceId(u16::try_from(self.resources.len()).ok()?);
+            Arc::make_mut(&mut self.resources).push(wanted);
+            return Some(id);
+        };
+        let known = &self.resources[at];
+        if !known.custom || (!known.gone && known.gvr == gvr && known.gvk == wanted.gvk) {
+            return None;
+        }
+        Arc::make_mut(&mut self.resources)[at] = wanted;
+        u16::try_from(at).ok().map(ResourceId)
+    }
+
+    /// A custom resource that is served no longer.
+    pub(crate) fn retire(&mut self, plural: &str, group: &str) -> Option<ResourceId> {
+        let at = self.resources.iter().position(|known| {
+            known.custom && !known.gone && known.gvr.resource == plural && known.gvr.group == group
+        })?;
+        Arc::make_mut(&mut self.resources)[at].gone = true;
+        u16::try_from(at).ok().map(ResourceId)
+    }
+
     pub fn get(&self, id: ResourceId) -> &Resource {
         &self.resources[usize::from(id.0)]
     }
-    pub fn ids(&self) -> impl Iterator<Item = ResourceId> + use<> {
-        (0..self.resources.len()).filter_map(|at| u16::try_from(at).ok()).map(ResourceId)
+    /// All that is served.
+    pub fn ids(&self) -> impl Iterator<Item = ResourceId> + use<'_> {
+        let served = self.resources.iter().enumerate().filter(|(_, known)| !known.gone);
+        served.filter_map(|(at, _)| u16::try_from(at).ok()).map(ResourceId)
     }
     pub fn len(&self) -> usize {
         self.resources.len()

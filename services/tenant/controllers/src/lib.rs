@@ -55,6 +55,8 @@ fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
         Box::new(cluster::accounts::DefaultAccounts),
         Box::new(cluster::accounts::RootCertificates::new(&config.root_ca_pem)),
         Box::new(cluster::endpoint::ApiService::new(config.api_service, config.api_end)),
+        Box::new(cluster::definitions::Names),
+        Box::new(cluster::definitions::Cleanup::default()),
         Box::new(cluster::garbage::GarbageCollector::default()),
         Box::new(nodes::lifecycle::NodeLifecycle::default()),
         Box::new(nodes::ranges::PodRanges::new(config.pod_cidr, config.node_block_bits)),

@@ -268,7 +268,9 @@ impl Hands {
 
     async fn purge(&mut self, of: &Gvr, namespace: &str) -> News {
         let resource = of.group_resource();
-        let options = ListOptions { namespace: Some(namespace.to_owned()), ..ListOptions::default() };
+        // No namespace: all of the cluster.
+        let within = Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty());
+        let options = ListOptions { namespace: within, ..ListOptions::default() };
         let mut failed = None;
         let found = match self.api.list(of, options.clone()).await {
             Ok(list) => list.items,
@@ -285,7 +287,7 @@ impl Hands {
         let mut deletes = Vec::new();
         for object in &found {
             if object.header.deleting_since.is_none() {
-                deletes.push(purge_one(self.api.clone(), of.clone(), namespace.to_owned(), object.clone()));
+                deletes.push(purge_one(self.api.clone(), of.clone(), object.clone()));
             }
         }
         let mut answers = futures::stream::iter(deletes).buffer_unordered(PURGE_MOST);
@@ -354,13 +356,13 @@ async fn create_one(
     (of, answer)
 }
 
-async fn purge_one(api: SharedApi, of: Gvr, namespace: String, object: Arc<Object>) -> Result<(), Status> {
+async fn purge_one(api: SharedApi, of: Gvr, object: Arc<Object>) -> Result<(), Status> {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
         uid: Some(object.header.uid.to_string()),
         ..DeleteOptions::default()
     };
-    api.delete(&of, Some(&namespace), &object.header.name, options).await
+    api.delete(&of, object.header.namespace.as_deref(), &object.header.name, options).await
 }
 
 /// Gone already, or another object by now, is as good as deleted.

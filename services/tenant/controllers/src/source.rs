@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,12 +28,14 @@ pub(crate) enum Signal {
 const RETRY: Backoff = Backoff { first: Duration::from_millis(100), most: Duration::from_secs(30) };
 const NOT_SERVED: Duration = Duration::from_secs(600);
 
-/// A stream that never ends.
+/// A stream that does not end, unless it is retired.
 pub(crate) struct Source {
     api: SharedApi,
     catalog: Arc<Catalog>,
     id: ResourceId,
     lists: Arc<Semaphore>,
+    /// Set once nobody wants to hear of the resource any more; of custom resources alone.
+    retired: Option<Arc<AtomicBool>>,
     state: State,
 }
 
@@ -55,10 +58,11 @@ impl Source {
         catalog: Arc<Catalog>,
         id: ResourceId,
         lists: Arc<Semaphore>,
+        retired: Option<Arc<AtomicBool>>,
     ) -> Source {
         let start = Next::List { wait: Duration::ZERO, failures: 0 };
         let state = begin(&api, &catalog.get(id).gvr, &lists, start);
-        Source { api, catalog, id, lists, state }
+        Source { api, catalog, id, lists, retired, state }
     }
 
     fn go(&mut self, next: Next) {
@@ -72,6 +76,9 @@ impl Stream for Source {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<(ResourceId, Signal)>> {
         let this = &mut *self;
         loop {
+            if this.retired.as_ref().is_some_and(|retired| retired.load(Ordering::Relaxed)) {
+                return Poll::Ready(None);
+            }
             let next = match &mut this.state {
                 State::Working(work) => {
                     let (signal, next) = ready!(work.poll_unpin(cx));

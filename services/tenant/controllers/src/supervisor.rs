@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api_machinery::Object;
@@ -18,7 +19,8 @@ use tenant_client::{Recorder, SharedApi, UserInfo, WatchEvent, lease};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, ResourceId};
+use crate::catalog::{Catalog, ResourceId, res};
+use crate::cluster::definitions;
 use crate::cluster::endpoint::API_SERVER;
 use crate::controller::{Change, ChangeKind, Controller, Key, Now};
 use crate::runner::{Done, Job, Signer};
@@ -129,6 +131,11 @@ struct Supervisor {
     desks: Vec<Desk>,
     /// Which desks a resource concerns.
     concerned: Vec<Vec<usize>>,
+    lists: Arc<Semaphore>,
+    /// Custom resources that are watched, and how their source is told to end.
+    custom: HashMap<ResourceId, Arc<AtomicBool>>,
+    /// Sources that are to be followed from now on.
+    fresh: Vec<Source>,
     world: World,
     catalog: Arc<Catalog>,
     api_for: Box<dyn Fn(&str) -> SharedApi + Send>,
@@ -167,6 +174,9 @@ impl Supervisor {
         Supervisor {
             desks,
             concerned,
+            lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
+            custom: HashMap::new(),
+            fresh: Vec::new(),
             world: World::new(catalog.clone()),
             catalog,
             api_for,
@@ -182,15 +192,16 @@ impl Supervisor {
     }
 
     async fn run(&mut self, stop: &CancellationToken) {
-        let lists = Arc::new(Semaphore::new(LISTS_AT_ONCE));
         let watcher = self.api(WATCHER);
         let mut sources: Sources = SelectAll::new();
         for id in self.catalog.ids() {
             if !self.concerned[usize::from(id.0)].is_empty() {
-                sources.push(Source::new(watcher.clone(), self.catalog.clone(), id, lists.clone()));
+                let lists = self.lists.clone();
+                sources.push(Source::new(watcher.clone(), self.catalog.clone(), id, lists, None));
             }
         }
         loop {
+            sources.extend(self.fresh.drain(..));
             let wake_at = self.dispatch();
             let now = self.clock.monotonic();
             let sleep = async {
@@ -229,6 +240,9 @@ impl Supervisor {
             Signal::Listed { revision, items } => {
                 for gone in self.world.listed(id, revision, &items) {
                     self.announce(id, ChangeKind::Gone, &gone, Some(&gone));
+                    if id == res::DEFINITIONS {
+                        self.retire(&gone);
+                    }
                 }
                 for object in items {
                     self.saw(id, &object);
@@ -238,6 +252,9 @@ impl Supervisor {
             Signal::Event(WatchEvent::Deleted(object)) => {
                 let old = self.world.lost(id, &object);
                 self.announce(id, ChangeKind::Gone, &object, old.as_ref());
+                if id == res::DEFINITIONS {
+                    self.retire(&object);
+                }
             }
             Signal::Event(WatchEvent::Bookmark(revision)) => self.world.reached(id, revision),
         }
@@ -247,6 +264,46 @@ impl Supervisor {
         if let Some(old) = self.world.saw(id, object) {
             let kind = if old.is_some() { ChangeKind::Changed } else { ChangeKind::Seen };
             self.announce(id, kind, object, old.as_ref());
+            if id == res::DEFINITIONS {
+                self.serve(object);
+            }
+        }
+    }
+
+    /// Watches what a definition serves, if that is news.
+    fn serve(&mut self, definition: &Object) {
+        let Some((gvr, gvk, namespaced)) = definitions::served(definition) else { return };
+        let mut catalog = Catalog::clone(&self.catalog);
+        let Some(id) = catalog.serve(gvr, gvk, namespaced) else { return };
+        self.catalog = Arc::new(catalog);
+        self.world.serves(self.catalog.clone());
+        let everything = |desk: &Desk| desk.controller.resources().is_empty();
+        let concerned = (0..self.desks.len()).filter(|at| everything(&self.desks[*at])).collect::<Vec<_>>();
+        if concerned.is_empty() {
+            return;
+        }
+        self.concerned.resize(self.catalog.len(), Vec::new());
+        self.concerned[usize::from(id.0)] = concerned;
+        let retired = Arc::new(AtomicBool::new(false));
+        if let Some(before) = self.custom.insert(id, retired.clone()) {
+            before.store(true, Ordering::Relaxed);
+        }
+        let (api, lists) = (self.api(WATCHER), self.lists.clone());
+        self.fresh.push(Source::new(api, self.catalog.clone(), id, lists, Some(retired)));
+    }
+
+    /// Forgets what a definition that is gone has served.
+    fn retire(&mut self, definition: &Object) {
+        let Some((plural, group)) = definition.header.name.split_once('.') else { return };
+        let mut catalog = Catalog::clone(&self.catalog);
+        let Some(id) = catalog.retire(plural, group) else { return };
+        self.catalog = Arc::new(catalog);
+        for gone in self.world.retire(id) {
+            self.announce(id, ChangeKind::Gone, &gone, Some(&gone));
+        }
+        self.world.serves(self.catalog.clone());
+        if let Some(source) = self.custom.remove(&id) {
+            source.store(true, Ordering::Relaxed);
         }
     }
 

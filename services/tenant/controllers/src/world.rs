@@ -140,6 +140,23 @@ impl World {
 
     // ---- taking in ----
 
+    /// The cluster serves other resources than before.
+    pub(crate) fn serves(&mut self, catalog: Arc<Catalog>) {
+        self.shelves.resize_with(catalog.len(), Shelf::default);
+        self.catalog = catalog;
+    }
+
+    /// A resource is served no longer. Returns what was known of it.
+    pub(crate) fn retire(&mut self, of: ResourceId) -> Vec<Arc<Object>> {
+        let gone: Vec<Arc<Object>> = self.shelf(of).objects.values().cloned().collect();
+        for object in &gone {
+            self.take_out(of, object);
+            self.doomed.remove(&object.header.uid);
+        }
+        self.shelves[usize::from(of.0)] = Shelf::default();
+        gone
+    }
+
     /// A fresh list. Returns what went away unseen; everything listed is to be announced too.
     pub(crate) fn listed(
         &mut self,

@@ -2,6 +2,8 @@
 //!
 //! Nearly all kinds have the same body in every served version. The exceptions are here: events, which have
 //! two faces in two groups, and HorizontalPodAutoscalers, whose v1 hides what it cannot say in annotations.
+//!
+//! Not here: custom resources (`custom/versions.rs`).
 
 use std::sync::Arc;
 
@@ -31,6 +33,10 @@ pub(crate) fn to_served(resource: &ResourceInfo, document: &mut Document) {
 }
 
 pub(crate) fn to_storage(resource: &ResourceInfo, document: &mut Document) {
+    if resource.is_custom() {
+        // Decided on in the version asked for; see `custom/versions.rs`.
+        return;
+    }
     document.set("apiVersion", resource.storage.api_version());
     document.set("kind", resource.gvk.kind.to_string());
     match conversion(resource) {
@@ -47,6 +53,9 @@ enum Conversion {
 }
 
 fn conversion(resource: &ResourceInfo) -> Conversion {
+    if resource.is_custom() {
+        return Conversion::None;
+    }
     match (&*resource.gvk.group, &*resource.gvk.version, &*resource.gvk.kind) {
         ("events.k8s.io", _, "Event") => Conversion::Event,
         ("autoscaling", "v1", "HorizontalPodAutoscaler") => Conversion::Autoscaler,

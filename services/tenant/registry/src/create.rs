@@ -1,6 +1,6 @@
 //! `create`.
 
-use api_kinds::{ResourceInfo, defaults};
+use api_kinds::defaults;
 use api_machinery::{Document, Gvr, Status};
 use store_mvcc::{Expect, Key, Op, Rejected};
 use store_raft::WriteError;
@@ -9,12 +9,12 @@ use tenant_admission::{Attributes, Operation, SideWrite};
 use crate::context::{Context, Written};
 use crate::convert;
 use crate::error::write_status;
-use crate::kinds::strategy;
 use crate::manage;
 use crate::metadata;
 use crate::normalize::normalize;
-use crate::registry::{Registry, key, object, served, stored_value, unstored};
-use crate::strategy::Moment;
+use crate::registry::{Registry, key, object, stored_value, unstored};
+use crate::resource::Resource;
+use crate::strategy::{Moment, Write};
 use crate::update::Ownership;
 use crate::validation::meta;
 
@@ -34,10 +34,10 @@ impl Registry {
     ) -> Result<Written, Status> {
         let resource = self.resource(of)?;
         if resource.hashed.is_none() {
-            return self.create_unstored(ctx, resource, namespace, object).await;
+            return self.create_unstored(ctx, &resource, namespace, object).await;
         }
-        let object = self.decoded(resource, namespace, object)?;
-        self.create_decoded(ctx, resource, object, Ownership::Update).await
+        let object = self.decoded(&resource, namespace, object)?;
+        self.create_decoded(ctx, &resource, object, Ownership::Update).await
     }
 
     /// A kind that is a verb in disguise. Reviews are answered by the API server; what is left is the old way
@@ -45,7 +45,7 @@ impl Registry {
     async fn create_unstored(
         &self,
         ctx: &Context,
-        resource: &ResourceInfo,
+        resource: &Resource,
         namespace: Option<&str>,
         object: Document,
     ) -> Result<Written, Status> {
@@ -61,12 +61,16 @@ impl Registry {
     /// Type, namespace and form of a body; in the storage version afterwards.
     pub(crate) fn decoded(
         &self,
-        resource: &ResourceInfo,
+        resource: &Resource,
         namespace: Option<&str>,
         mut object: Document,
     ) -> Result<Document, Status> {
         metadata::check_type(&resource.gvk, &mut object)?;
         normalize(resource.message, &resource.gvk, &mut object)?;
+        if let Some(schema) = resource.custom().and_then(|custom| custom.schema()) {
+            // Unknown fields were reported where the body was read, if anybody wanted to hear of them.
+            schema.prune(&mut object).map_err(Status::bad_request)?;
+        }
         metadata::check_namespace(resource, namespace, &mut object)?;
         convert::to_storage(resource, &mut object);
         Ok(object)
@@ -75,7 +79,7 @@ impl Registry {
     pub(crate) async fn create_decoded(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         template: Document,
         ownership: Ownership,
     ) -> Result<Written, Status> {
@@ -98,12 +102,14 @@ impl Registry {
                     None => Ok(Written { object: unstored(resource, &object)?, created: true }),
                 };
             }
-            ops.insert(0, put(resource, main.clone(), &object, Expect::Absent, self.now().as_millisecond()));
+            let now_ms = self.now().as_millisecond();
+            let stored = self.closed(resource, &object).await?;
+            ops.insert(0, put(resource, main.clone(), &stored, Expect::Absent, now_ms));
             match self.group.write(self.command(ctx, ops)).await {
                 Ok(applied) => {
                     let entry = applied.into_iter().next().and_then(|first| first.entry);
                     let entry = entry.ok_or_else(|| Status::internal("the store gave no entry for a put"))?;
-                    return Ok(Written { object: served(resource, &entry)?, created: true });
+                    return Ok(Written { object: self.served(resource, &entry).await?, created: true });
                 }
                 Err(WriteError::Rejected(Rejected::Conflict { op: 0, found: Some(found), .. })) => {
                     if generated && names_left > 1 {
@@ -124,16 +130,19 @@ impl Registry {
     async fn decide_create(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         mut object: Document,
         ownership: Ownership,
     ) -> Result<(Document, Vec<Op>), Status> {
-        let strategy = strategy(resource);
+        let strategy = resource.strategy();
         let now = self.now();
         let name = object.name().to_owned();
         let namespace = object.namespace().to_owned();
+        if let Some(why) = strategy.refuses_new() {
+            return Err(Status::forbidden(&resource.gvr, &name, why));
+        }
         if name.is_empty() {
-            let errors = meta::validate(&object, resource.namespaced, strategy.names());
+            let errors = meta::validate(&object, resource.namespaced, strategy);
             return Err(self.invalid(resource, &name, &errors));
         }
         let message = self.storage_message(resource);
@@ -165,19 +174,23 @@ impl Registry {
             lookup: self,
             space: self.group.space(),
         };
-        if strategy.separates_status() && resource.subresource("status").is_some() {
-            // Upstream's status is a struct and so is always there, if empty.
+        if strategy.has_empty_status()
+            && strategy.separates_status()
+            && resource.subresource("status").is_some()
+        {
             object.set("status", serde_json::Map::new());
         }
         strategy.prepare_for_create(&moment, &mut object);
         let mut ops = strategy.allocate(&moment, Some(&mut object), None)?;
 
-        let mut errors = meta::validate(&object, resource.namespaced, strategy.names());
-        errors.extend(strategy.validate(&object));
+        let mut errors = meta::validate(&object, resource.namespaced, strategy);
+        let mut warnings = Vec::new();
+        errors.extend(strategy.judge(&object, None, Write::Object, &mut warnings));
         if !errors.is_empty() {
             return Err(self.invalid(resource, &name, &errors));
         }
-        strategy.warnings(&object, None).into_iter().for_each(|text| ctx.warnings.add(text));
+        warnings.extend(strategy.warnings(&object, None));
+        warnings.into_iter().for_each(|text| ctx.warnings.add(text));
         let writes = self.admission.validate(&attributes, Some(&object), None).await?;
         ops.extend(self.side_ops(writes)?);
         if ownership == Ownership::Update {
@@ -188,14 +201,14 @@ impl Registry {
 
     pub(crate) fn invalid(
         &self,
-        resource: &ResourceInfo,
+        resource: &Resource,
         name: &str,
         errors: &[api_machinery::FieldError],
     ) -> Status {
         Status::invalid(&resource.gvk.group, &resource.gvk.kind, name, errors)
     }
 
-    pub(crate) fn storage_message(&self, resource: &ResourceInfo) -> api_kinds::MessageId {
+    pub(crate) fn storage_message(&self, resource: &Resource) -> api_kinds::MessageId {
         self.kinds.stored(resource).map_or(resource.message, |stored| stored.message)
     }
 
@@ -203,14 +216,14 @@ impl Registry {
         let mut ops = Vec::new();
         for write in writes {
             let resource = self.resource(&write.gvr)?;
-            let key = key(resource, write.namespace.as_deref().unwrap_or_default(), &write.name);
+            let key = key(&resource, write.namespace.as_deref().unwrap_or_default(), &write.name);
             let expect = Expect::At(store_mvcc::Revision(write.at));
-            ops.push(put(resource, key, &write.document, expect, self.now().as_millisecond()));
+            ops.push(put(&resource, key, &write.document, expect, self.now().as_millisecond()));
         }
         Ok(ops)
     }
 
-    fn exists(&self, resource: &ResourceInfo, name: &str, found: &store_mvcc::Entry) -> Status {
+    fn exists(&self, resource: &Resource, name: &str, found: &store_mvcc::Entry) -> Status {
         let mut status = Status::already_exists(&resource.gvr, name);
         if object(found).is_ok_and(|object| object.header.deleting_since.is_some()) {
             status.message = format!("object is being deleted: {}", status.message);
@@ -220,7 +233,7 @@ impl Registry {
 }
 
 /// The op that stores `document`, with the expiry its kind has.
-pub(crate) fn put(resource: &ResourceInfo, key: Key, document: &Document, expect: Expect, now_ms: i64) -> Op {
-    let expires_at_ms = strategy(resource).lives_ms().map(|lives| now_ms + lives);
+pub(crate) fn put(resource: &Resource, key: Key, document: &Document, expect: Expect, now_ms: i64) -> Op {
+    let expires_at_ms = resource.strategy().lives_ms().map(|lives| now_ms + lives);
     Op::Put { key, value: stored_value(document), expect, expires_at_ms, shared: false }
 }

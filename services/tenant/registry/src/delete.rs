@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use api_kinds::ResourceInfo;
 use api_machinery::{Details, Document, Gvr, Status};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -18,9 +17,9 @@ use tenant_client::{DeleteOptions, Propagation};
 use crate::context::{Context, Deleted, List, ListOptions, Output};
 use crate::create::{ROUNDS, put};
 use crate::error::write_status;
-use crate::kinds::strategy;
 use crate::metadata;
-use crate::registry::{Registry, document, key, served, unstored};
+use crate::registry::{Registry, key, unstored};
+use crate::resource::Resource;
 use crate::strategy::{GarbagePolicy, Moment, Strategy};
 
 const ORPHAN: &str = "orphan";
@@ -36,7 +35,7 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
         let resource = self.resource(of)?;
-        self.delete_one(ctx, resource, namespace.unwrap_or_default(), name, options).await
+        self.delete_one(ctx, &resource, namespace.unwrap_or_default(), name, options).await
     }
 
     /// Deletes what the list options select, one by one; what vanished meanwhile is no error. Gives the
@@ -53,7 +52,7 @@ impl Registry {
         let found = self.list(ctx, of, namespace, list).await?;
         for item in &found.items {
             let namespace = item.header.namespace.as_deref().unwrap_or_default();
-            match self.delete_one(ctx, resource, namespace, &item.header.name, options).await {
+            match self.delete_one(ctx, &resource, namespace, &item.header.name, options).await {
                 Err(status) if !status.is_not_found() => return Err(status),
                 _ => {}
             }
@@ -64,12 +63,12 @@ impl Registry {
     async fn delete_one(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         namespace: &str,
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        let strategy = strategy(resource);
+        let strategy = resource.strategy();
         if options.propagation.is_none()
             && let Some(text) = strategy.warning_on_default_deletion()
         {
@@ -82,7 +81,7 @@ impl Registry {
         }
         for _ in 0..ROUNDS {
             let entry = found.take().ok_or_else(|| Status::not_found(&resource.gvr, name))?;
-            let old = document(resource, &entry)?;
+            let old = self.opened(resource, &entry).await?;
             check_preconditions(resource, &old, options)?;
             let attributes = Attributes {
                 operation: Operation::Delete,
@@ -105,8 +104,11 @@ impl Registry {
             let key = key(resource, namespace, name);
             let expect = Expect::At(entry.modified);
             let op = match &step {
-                Step::Waits => return Ok(Deleted::Pending(served(resource, &entry)?)),
-                Step::Mark(marked) => put(resource, key, marked, expect, now.as_millisecond()),
+                Step::Waits => return Ok(Deleted::Pending(self.served(resource, &entry).await?)),
+                Step::Mark(marked) => {
+                    let stored = self.closed(resource, marked).await?;
+                    put(resource, key, &stored, expect, now.as_millisecond())
+                }
                 Step::Remove => {
                     let moment = Moment {
                         now,
@@ -127,7 +129,7 @@ impl Registry {
                         resource,
                         strategy,
                         &old,
-                        served(resource, &entry)?,
+                        self.served(resource, &entry).await?,
                     ))),
                 };
             }
@@ -136,12 +138,12 @@ impl Registry {
                 Ok(applied) => {
                     let first = applied.into_iter().next().and_then(|first| first.entry);
                     return match first {
-                        Some(entry) => Ok(Deleted::Pending(served(resource, &entry)?)),
+                        Some(entry) => Ok(Deleted::Pending(self.served(resource, &entry).await?)),
                         None => Ok(Deleted::Gone(self.last_words(
                             resource,
                             strategy,
                             &old,
-                            served(resource, &entry)?,
+                            self.served(resource, &entry).await?,
                         ))),
                     };
                 }
@@ -158,7 +160,7 @@ impl Registry {
 
     fn last_words(
         &self,
-        resource: &ResourceInfo,
+        resource: &Resource,
         strategy: &dyn Strategy,
         old: &Document,
         object: Arc<api_machinery::Object>,
@@ -210,7 +212,13 @@ fn next_step(strategy: &dyn Strategy, old: &Document, options: &DeleteOptions, n
             graceful = true;
         }
     }
-    let finalizers = finalizers_after(strategy, &new, options);
+    let mut finalizers = finalizers_after(strategy, &new, options);
+    if let Some(last) = strategy
+        .last_finalizer()
+        .filter(|last| !old.is_deleting() && !finalizers.iter().any(|one| one == last))
+    {
+        finalizers.push(last.to_owned());
+    }
     if finalizers.is_empty() {
         new.metadata_mut().remove("finalizers");
     } else {
@@ -224,7 +232,7 @@ fn next_step(strategy: &dyn Strategy, old: &Document, options: &DeleteOptions, n
     if !held && !waits_for_grace {
         return Step::Remove;
     }
-    strategy.mark(&mut new);
+    strategy.mark(&mut new, now);
     if new == *old { Step::Waits } else { Step::Mark(new) }
 }
 
@@ -257,11 +265,7 @@ fn finalizers_after(strategy: &dyn Strategy, object: &Document, options: &Delete
     finalizers
 }
 
-fn check_preconditions(
-    resource: &ResourceInfo,
-    old: &Document,
-    options: &DeleteOptions,
-) -> Result<(), Status> {
+fn check_preconditions(resource: &Resource, old: &Document, options: &DeleteOptions) -> Result<(), Status> {
     if let Some(uid) = &options.uid
         && uid != old.uid()
     {

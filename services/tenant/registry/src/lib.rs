@@ -16,6 +16,7 @@ pub mod bootstrap;
 mod context;
 mod convert;
 mod create;
+mod custom;
 mod delete;
 mod error;
 mod kinds;
@@ -25,15 +26,19 @@ mod normalize;
 mod patch;
 mod read;
 mod registry;
+mod resource;
 mod strategy;
 mod subresource;
 mod update;
 mod validation;
 mod watch;
 
+pub use api_structural::Dialect;
 pub use context::{
     Context, Deleted, FieldValidation, GetOptions, List, ListOptions, Output, WatchOptions, Written,
 };
+pub use custom::{Catalogue, CustomResource, Scale, Schema};
 pub use registry::{Registry, object};
-pub use strategy::{GarbagePolicy, Moment, NameRule, Strategy};
+pub use resource::Resource;
+pub use strategy::{GarbagePolicy, Moment, NameRule, Strategy, Write};
 pub use watch::{Change, Watch, WatchItem};

@@ -1,44 +1,46 @@
 //! Which manager owns which field: the bookkeeping of `metadata.managedFields` around a write.
 
-use api_kinds::ResourceInfo;
 use api_machinery::Document;
 use api_patch::{Tracking, track_update};
 use jiff::Timestamp;
 
 use crate::context::Context;
-use crate::kinds::strategy;
 use crate::metadata::manager;
+use crate::resource::Resource;
 
 /// What a write to `subresource` does not write.
-fn ignored(resource: &ResourceInfo, subresource: &str) -> &'static [&'static str] {
+fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
     match subresource {
         "status" => &["spec", "data"],
-        _ if strategy(resource).separates_status() && resource.subresource("status").is_some() => &["status"],
+        _ if resource.strategy().separates_status() && resource.subresource("status").is_some() => {
+            &["status"]
+        }
         _ => &[],
     }
 }
 
 pub(crate) fn tracking<'a>(
     ctx: &'a Context,
-    resource: &ResourceInfo,
+    resource: &'a Resource,
     message: api_kinds::MessageId,
     api_version: &'a str,
     subresource: &'a str,
     now: Timestamp,
 ) -> Tracking<'a> {
     let ignored = ignored(resource, subresource);
-    Tracking { message, api_version, manager: manager(ctx), subresource, now, ignored }
+    let schema = resource.custom().and_then(|custom| custom.schema()).map(|schema| schema.shape());
+    Tracking { message, schema, api_version, manager: manager(ctx), subresource, now, ignored }
 }
 
 /// Events and Leases: written by machines in one piece, many times a minute. Nobody applies them, and the
 /// record would be longer than the object; what a client did apply stays tracked.
-fn untracked(resource: &ResourceInfo, document: &Document) -> bool {
+fn untracked(resource: &Resource, document: &Document) -> bool {
     matches!(&*resource.collection, "events" | "leases") && document.get("metadata.managedFields").is_none()
 }
 
 pub(crate) fn created(
     ctx: &Context,
-    resource: &ResourceInfo,
+    resource: &Resource,
     message: api_kinds::MessageId,
     new: &mut Document,
     now: Timestamp,
@@ -52,7 +54,7 @@ pub(crate) fn created(
 
 pub(crate) fn updated(
     ctx: &Context,
-    resource: &ResourceInfo,
+    resource: &Resource,
     message: api_kinds::MessageId,
     subresource: &str,
     new: &mut Document,

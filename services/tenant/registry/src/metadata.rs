@@ -140,18 +140,20 @@ pub(crate) fn next_generation(rule: Generation, new: &mut Document, old: &Docume
     let changed = match rule {
         Generation::Never => return,
         Generation::OnSpec => new.spec() != old.spec(),
-        Generation::OnContent => {
-            let rest = |document: &Document| {
-                let mut rest = document.0.clone();
-                for name in ["metadata", "status", "apiVersion", "kind"] {
-                    rest.remove(name);
-                }
-                rest
-            };
-            rest(new) != rest(old)
-        }
+        Generation::OnContent => content(new, &["metadata", "status", "apiVersion", "kind"])
+            .ne(content(old, &["metadata", "status", "apiVersion", "kind"])),
+        Generation::OnEverything => content(new, &["metadata", "apiVersion", "kind"])
+            .ne(content(old, &["metadata", "apiVersion", "kind"])),
     };
     new.set_generation(old.generation() + i64::from(changed));
+}
+
+/// All members but `skipped`.
+fn content<'a>(
+    document: &'a Document,
+    skipped: &'a [&'a str],
+) -> impl Iterator<Item = (&'a String, &'a serde_json::Value)> {
+    document.0.iter().filter(|(name, _)| !skipped.contains(&name.as_str()))
 }
 
 /// Marks for deletion; the first mark is a new generation of kinds that have one.

@@ -1,6 +1,6 @@
 //! `patch`: the four patch types on an object, and on the views that some subresources are.
 
-use api_kinds::{MessageId, ResourceInfo};
+use api_kinds::MessageId;
 use api_machinery::{Document, Field, Gvk, Gvr, Status};
 use api_patch::PatchError;
 use serde_json::Value;
@@ -8,11 +8,28 @@ use tenant_client::Patch;
 
 use crate::context::{Context, FieldValidation, Written};
 use crate::convert;
+use crate::custom::Schema;
 use crate::manage;
 use crate::metadata;
 use crate::normalize::normalize;
 use crate::registry::Registry;
+use crate::resource::Resource;
 use crate::update::{Ownership, Part, Target};
+
+/// What a patched document must be.
+pub(crate) struct Shape<'a> {
+    pub(crate) message: MessageId,
+    pub(crate) gvk: &'a Gvk,
+    /// Of a custom resource.
+    pub(crate) schema: Option<&'a Schema>,
+}
+
+impl<'a> Shape<'a> {
+    fn of(resource: &'a Resource) -> Shape<'a> {
+        let schema = resource.custom().and_then(|custom| custom.schema());
+        Shape { message: resource.message, gvk: &resource.gvk, schema }
+    }
+}
 
 impl Registry {
     /// Patches an object. Without a resourceVersion in the patch it is applied again to whatever another
@@ -26,7 +43,7 @@ impl Registry {
         name: &str,
         patch: &Patch,
     ) -> Result<Written, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         let applying = matches!(patch, Patch::Apply { .. });
         let target = Target {
             resource,
@@ -53,12 +70,12 @@ impl Registry {
     async fn apply_new(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         namespace: Option<&str>,
         name: &str,
         config: &Value,
     ) -> Result<Written, Status> {
-        let config = self.config(ctx, resource.message, &resource.gvk, config)?;
+        let config = self.config(ctx, &Shape::of(resource), config)?;
         if !config.uid().is_empty() {
             let why = format!(
                 "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -80,7 +97,7 @@ impl Registry {
     pub(crate) fn patched_object(
         &self,
         ctx: &Context,
-        resource: &ResourceInfo,
+        resource: &Resource,
         old: &Document,
         patch: &Patch,
         subresource: &str,
@@ -89,7 +106,7 @@ impl Registry {
         convert::to_served(resource, &mut current);
         let mut new = match patch {
             Patch::Apply { document, force, .. } => {
-                let config = self.config(ctx, resource.message, &resource.gvk, document)?;
+                let config = self.config(ctx, &Shape::of(resource), document)?;
                 let version = resource.gvk.api_version();
                 let tracking =
                     manage::tracking(ctx, resource, resource.message, &version, subresource, self.now());
@@ -101,7 +118,7 @@ impl Registry {
                 }
                 new
             }
-            _ => self.patched(ctx, resource.message, &resource.gvk, &current, patch)?,
+            _ => self.patched(ctx, &Shape::of(resource), &current, patch)?,
         };
         metadata::check_type(&resource.gvk, &mut new)?;
         metadata::check_name(old.name(), &mut new)?;
@@ -119,11 +136,11 @@ impl Registry {
     pub(crate) fn patched(
         &self,
         ctx: &Context,
-        message: MessageId,
-        gvk: &Gvk,
+        shape: &Shape<'_>,
         current: &Document,
         patch: &Patch,
     ) -> Result<Document, Status> {
+        let Shape { message, gvk, schema } = *shape;
         let before = Value::Object(current.0.clone());
         let (after, shown) = match patch {
             Patch::Json(operations) => (
@@ -148,7 +165,11 @@ impl Registry {
         };
         let mut after = Document::from_value(after)
             .ok_or_else(|| Status::bad_request("the patched object is not a JSON object"))?;
-        let problems = api_patch::check(message, &mut after).map_err(|cause| decode_status(gvk, &cause))?;
+        let mut problems =
+            api_patch::check(message, &mut after).map_err(|cause| decode_status(gvk, &cause))?;
+        if let Some(schema) = schema {
+            problems.extend(schema.prune(&mut after).map_err(Status::bad_request)?);
+        }
         self.report(ctx, problems, |text| {
             let error = Field::new("patch").invalid(shown.to_string(), text);
             Status::invalid("", "", "", &[error])
@@ -157,20 +178,19 @@ impl Registry {
     }
 
     /// The configuration of an apply, in canonical form.
-    fn config(
-        &self,
-        ctx: &Context,
-        message: MessageId,
-        gvk: &Gvk,
-        config: &Value,
-    ) -> Result<Document, Status> {
+    fn config(&self, ctx: &Context, shape: &Shape<'_>, config: &Value) -> Result<Document, Status> {
+        let Shape { message, gvk, schema } = *shape;
         let mut config = Document::from_value(config.clone())
             .ok_or_else(|| Status::bad_request("error decoding YAML: the configuration is not an object"))?;
         let (version, kind) = (gvk.api_version(), &*gvk.kind);
         if config.api_version() != version || config.kind() != kind {
             metadata::check_type(gvk, &mut config)?;
         }
-        let problems = api_patch::check(message, &mut config).map_err(|cause| decode_status(gvk, &cause))?;
+        let mut problems =
+            api_patch::check(message, &mut config).map_err(|cause| decode_status(gvk, &cause))?;
+        if let Some(schema) = schema {
+            problems.extend(schema.prune(&mut config).map_err(Status::bad_request)?);
+        }
         self.report(ctx, problems, |text| {
             Status::bad_request(format!("error strict decoding YAML: {text}"))
         })?;

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_kinds::ResourceInfo;
 use api_machinery::{Field, FieldError, FieldSelector, Gvr, LabelSelector, Object, Status};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,9 +16,8 @@ use store_mvcc::{ReadError, Revision, Snapshot};
 use crate::context::{Context, GetOptions, List, ListOptions};
 use crate::convert;
 use crate::error::read_status;
-use crate::kinds::strategy;
-use crate::registry::{Registry, key_name, object, served};
-use crate::strategy::Strategy;
+use crate::registry::{Registry, key_name, object};
+use crate::resource::Resource;
 
 /// How long a read waits for a revision that this replica has not applied yet; upstream's watch cache
 /// waits as long.
@@ -41,9 +39,9 @@ impl Registry {
             Some(at_least) => self.wait_for(at_least).await?,
         }
         let entry = self
-            .entry(resource, namespace.unwrap_or_default(), name)
+            .entry(&resource, namespace.unwrap_or_default(), name)
             .ok_or_else(|| Status::not_found(&resource.gvr, name))?;
-        served(resource, &entry)
+        self.served(&resource, &entry).await
     }
 
     pub async fn list(
@@ -53,7 +51,7 @@ impl Registry {
         namespace: Option<&str>,
         options: &ListOptions,
     ) -> Result<List, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         let selection = Selection::new(resource, namespace, &options.labels, &options.fields)?;
         check_list_options(options)?;
         let asked = parse_revision(&options.resource_version)?;
@@ -74,12 +72,18 @@ impl Registry {
         };
         // Upstream's watch cache knows no pages; clients that ask for "0" expect everything at once.
         let limit = if asked == Some(0) && options.continue_token.is_empty() { 0 } else { options.limit };
-        page(resource, &selection, &snapshot, after.as_deref(), limit, begun_ms)
+        let mut list = page(resource, &selection, &snapshot, after.as_deref(), limit, begun_ms)?;
+        if let Some(custom) = resource.custom().filter(|custom| custom.may_need_webhook()) {
+            // The webhook gets all of them in one call, and only then shows what selectors look at.
+            self.serve_all(custom, &mut list.items).await?;
+            list.items.retain(|item| selection.selects(item));
+        }
+        Ok(list)
     }
 
     async fn snapshot_for(
         &self,
-        resource: &ResourceInfo,
+        resource: &Resource,
         options: &ListOptions,
         asked: Option<u64>,
     ) -> Result<Snapshot, Status> {
@@ -113,7 +117,7 @@ impl Registry {
 
     async fn snapshot_of_token(
         &self,
-        resource: &ResourceInfo,
+        resource: &Resource,
         token: &Token,
         now_ms: i64,
     ) -> Result<Snapshot, Status> {
@@ -164,7 +168,7 @@ impl Registry {
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 fn page(
-    resource: &ResourceInfo,
+    resource: &Resource,
     selection: &Selection,
     snapshot: &Snapshot,
     after: Option<&str>,
@@ -175,8 +179,8 @@ fn page(
     // One name pins the answer down: no walk over the collection.
     if let Some(name) = selection.single_key(resource) {
         if let Some(entry) = snapshot.entries.get(&*name) {
-            let found = object(entry)?;
-            if selection.selects(&found) {
+            let found = shown(resource, entry)?;
+            if selection.may_select(&found) {
                 list.items.push(convert::served_object(resource, &found)?);
             }
         }
@@ -185,8 +189,8 @@ fn page(
     let mut last: Option<&str> = None;
     let mut entries = snapshot.range(&selection.prefix, after);
     for entry in entries.by_ref() {
-        let found = object(entry)?;
-        if !selection.selects(&found) {
+        let found = shown(resource, entry)?;
+        if !selection.may_select(&found) {
             continue;
         }
         if limit > 0 && list.items.len() as u64 == limit {
@@ -203,6 +207,15 @@ fn page(
     Ok(list)
 }
 
+/// What selectors look at: the object as it is stored or, for custom resources, as their version shows it. Those
+/// that a webhook converts are converted later, all at once.
+pub(crate) fn shown(resource: &Resource, entry: &store_mvcc::Entry) -> Result<Arc<Object>, Status> {
+    match resource.custom().filter(|custom| !custom.may_need_webhook()) {
+        Some(custom) => custom.serve(entry),
+        None => object(entry),
+    }
+}
+
 /// Which objects of a collection a list or watch is about.
 #[derive(Clone)]
 pub(crate) struct Selection {
@@ -210,21 +223,21 @@ pub(crate) struct Selection {
     pub(crate) prefix: String,
     labels: LabelSelector,
     fields: FieldSelector,
-    strategy: &'static dyn Strategy,
+    resource: Resource,
 }
 
 impl Selection {
     pub(crate) fn new(
-        resource: &ResourceInfo,
+        resource: &Resource,
         namespace: Option<&str>,
         labels: &LabelSelector,
         fields: &FieldSelector,
     ) -> Result<Selection, Status> {
-        let strategy = strategy(resource);
+        let strategy = resource.strategy();
         for (path, _, _) in &fields.terms {
             let known = path == "metadata.name"
                 || (resource.namespaced && path == "metadata.namespace")
-                || strategy.selectable().contains(&path.as_str());
+                || strategy.selects(path);
             if !known {
                 return Err(Status::bad_request(format!("field label not supported: {path}")));
             }
@@ -233,7 +246,12 @@ impl Selection {
             Some(namespace) => format!("{namespace}/"),
             None => String::new(),
         };
-        Ok(Selection { prefix, labels: labels.clone(), fields: fields.clone(), strategy })
+        Ok(Selection { prefix, labels: labels.clone(), fields: fields.clone(), resource: resource.clone() })
+    }
+
+    /// The resource's definition has changed.
+    pub(crate) fn follow(&mut self, resource: &Resource) {
+        self.resource = resource.clone();
     }
 
     pub(crate) fn is_everything(&self) -> bool {
@@ -241,13 +259,19 @@ impl Selection {
     }
 
     /// The one key that can match, if the selectors name it.
-    fn single_key(&self, resource: &ResourceInfo) -> Option<String> {
+    fn single_key(&self, resource: &Resource) -> Option<String> {
         let name = self.fields.single_name()?;
         if !resource.namespaced {
             return Some(key_name(resource, "", name));
         }
         let namespace = self.prefix.strip_suffix('/')?;
         Some(key_name(resource, namespace, name))
+    }
+
+    /// [`Selection::selects`], as far as it can be said of an object that a webhook is still to convert.
+    pub(crate) fn may_select(&self, object: &Object) -> bool {
+        let waits = self.resource.custom().is_some_and(|custom| custom.needs_webhook(object));
+        if waits { self.labels.matches(&object.header.labels) } else { self.selects(object) }
     }
 
     pub(crate) fn in_scope(&self, key: &str) -> bool {
@@ -260,7 +284,7 @@ impl Selection {
                 || self.fields.matches(|path| match path {
                     "metadata.name" => object.header.name.to_string(),
                     "metadata.namespace" => object.header.namespace.as_deref().unwrap_or_default().to_owned(),
-                    other => self.strategy.select(object, other),
+                    other => self.resource.strategy().select(object, other),
                 }))
     }
 }

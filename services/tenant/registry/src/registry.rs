@@ -4,25 +4,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use api_kinds::{Kinds, ResourceInfo, kinds};
-use api_machinery::{Document, Gvr, Object, ObjectError, Status};
+use api_machinery::{Document, Gvk, Gvr, Object, ObjectError, Status};
+use arc_swap::ArcSwap;
 use base_clock::SharedClock;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use store_mvcc::{Command, Entry, Key, Op, Term, Value};
 use store_raft::Group;
 use tenant_admission::{Admission, Lookup};
 use tenant_client::{Access, Authorizer, SharedAuthorizer, Target};
+use tenant_outbound::Outbound;
 
 use crate::context::Context;
 use crate::convert;
+use crate::custom::{Catalogue, Served};
 use crate::error::write_status;
+use crate::resource::Resource;
 
-/// One tenant's objects. Cheap to share; holds no state of its own beyond the group.
+/// One tenant's objects. Cheap to share; holds no state of its own beyond the group, and what follows from it.
 pub struct Registry {
     pub(crate) group: Group,
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) authorizer: SharedAuthorizer,
     pub(crate) clock: SharedClock,
     pub(crate) kinds: &'static Kinds,
+    /// See [`Registry::catalogue`].
+    pub(crate) catalogue: ArcSwap<Catalogue>,
+    pub(crate) cataloguing: Mutex<()>,
+    /// To conversion webhooks.
+    pub(crate) outbound: OnceLock<Arc<dyn Outbound>>,
 }
 
 impl Registry {
@@ -33,7 +43,18 @@ impl Registry {
         authorizer: SharedAuthorizer,
         clock: SharedClock,
     ) -> Arc<Registry> {
-        Arc::new(Registry { group, admission, authorizer, clock, kinds: kinds() })
+        let catalogue = ArcSwap::new(Catalogue::nothing());
+        let cataloguing = Mutex::default();
+        let outbound = OnceLock::new();
+        let kinds = kinds();
+        Arc::new(Registry { group, admission, authorizer, clock, kinds, catalogue, cataloguing, outbound })
+    }
+
+    /// How conversion webhooks are reached, from now on; until then, what needs one fails. The way out looks
+    /// around in the cluster for itself, which is why it is not there before the registry is.
+    pub fn call_through(&self, outbound: Arc<dyn Outbound>) {
+        // The first one stays.
+        let _set = self.outbound.set(outbound);
     }
 
     pub fn group(&self) -> &Group {
@@ -43,9 +64,37 @@ impl Registry {
         &self.clock
     }
 
-    /// 404 as for an unknown URL where the table has no such resource.
-    pub fn resource(&self, of: &Gvr) -> Result<&'static ResourceInfo, Status> {
-        self.kinds.resource(of).ok_or_else(Status::no_route)
+    /// What is built in, else what the cluster's definitions make. 404 as for an unknown URL where neither has
+    /// such a resource.
+    pub fn resource(&self, of: &Gvr) -> Result<Resource, Status> {
+        self.find(&of.group, &of.version, &of.resource).ok_or_else(Status::no_route)
+    }
+    /// [`Registry::resource`] for parts of a URL that are not put together yet.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Resource> {
+        match self.kinds.find(group, version, plural) {
+            Some(info) => Some(info.into()),
+            None => self.catalogue().find(group, version, plural),
+        }
+    }
+    /// [`Registry::find`] for clients: what is not served is not there. What this replica does not know is looked
+    /// for again once it has applied every definition that anybody was told of.
+    pub async fn find_served(&self, group: &str, version: &str, plural: &str) -> Result<Resource, Status> {
+        let served = |resource: &Resource| resource.custom().is_none_or(|custom| custom.is_served());
+        if let Some(found) = self.find(group, version, plural).filter(served) {
+            return Ok(found);
+        }
+        if group.is_empty() {
+            return Err(Status::no_route());
+        }
+        self.barrier().await?;
+        self.find(group, version, plural).filter(served).ok_or_else(Status::no_route)
+    }
+    /// The resource whose objects have this kind.
+    pub fn by_kind(&self, gvk: &Gvk) -> Option<Resource> {
+        match self.kinds.by_kind(gvk) {
+            Some(info) => Some(info.into()),
+            None => self.catalogue().by_kind(gvk),
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -107,15 +156,25 @@ impl Registry {
 
 impl Lookup for Registry {
     fn get(&self, of: &Gvr, namespace: Option<&str>, name: &str) -> Option<Arc<Object>> {
-        let resource = self.kinds.resource(of)?;
-        let entry = self.entry(resource, namespace.unwrap_or_default(), name)?;
-        object(&entry).ok()
+        let resource = self.resource(of).ok()?;
+        let entry = self.entry(&resource, namespace.unwrap_or_default(), name)?;
+        match resource.custom() {
+            Some(custom) => custom.serve(&entry).ok(),
+            None => object(&entry).ok(),
+        }
     }
     fn list(&self, of: &Gvr, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        let Some(resource) = self.kinds.resource(of) else { return Vec::new() };
+        let Ok(resource) = self.resource(of) else { return Vec::new() };
         let snapshot = self.group.space().snapshot(&resource.collection);
         let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        snapshot.range(&prefix, None).filter_map(|entry| object(entry).ok()).collect()
+        let shown = |entry: &Arc<Entry>| match resource.custom() {
+            Some(custom) => custom.serve(entry).ok(),
+            None => object(entry).ok(),
+        };
+        snapshot.range(&prefix, None).filter_map(shown).collect()
+    }
+    fn resource_of(&self, kind: &Gvk) -> Option<(Gvr, bool)> {
+        self.by_kind(kind).map(|resource| (resource.gvr.clone(), resource.namespaced))
     }
     fn authorizer(&self) -> &dyn Authorizer {
         &*self.authorizer
@@ -149,11 +208,12 @@ pub fn object(entry: &Entry) -> Result<Arc<Object>, Status> {
 struct Parsed {
     asked: AtomicBool,
     kept: OnceLock<Result<Arc<Object>, ObjectError>>,
+    /// Of a custom resource's object: how it was last served.
+    served: Served,
 }
 
-/// As the requested version shows it.
-pub(crate) fn served(resource: &ResourceInfo, entry: &Entry) -> Result<Arc<Object>, Status> {
-    convert::served_object(resource, &object(entry)?)
+pub(crate) fn served_memo(entry: &Entry) -> &Served {
+    &entry.memo.get_or_init(Parsed::default).served
 }
 
 /// Taken apart, in the storage version, with `apiVersion` and `kind`.

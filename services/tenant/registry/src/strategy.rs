@@ -49,6 +49,15 @@ pub enum Generation {
     OnSpec,
     /// On anything but metadata and status: kinds without a spec.
     OnContent,
+    /// On anything but metadata: custom resources without a status of their own.
+    OnEverything,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    Object,
+    Status,
 }
 
 /// How one kind differs. Documents are in the storage version; `old` is what is stored.
@@ -81,6 +90,20 @@ pub trait Strategy: Send + Sync {
     fn warnings(&self, _new: &Document, _old: Option<&Document>) -> Vec<String> {
         Vec::new()
     }
+    /// All of the validation that `write` asks for; whoever finds warnings on the way leaves them in `warnings`.
+    fn judge(
+        &self,
+        new: &Document,
+        old: Option<&Document>,
+        write: Write,
+        _warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
+        match (write, old) {
+            (Write::Status, Some(old)) => self.validate_status_update(new, old),
+            (Write::Object, Some(old)) => self.validate_update(new, old),
+            (_, None) => self.validate(new),
+        }
+    }
     /// For a deletion that leaves it to the server what becomes of the dependents.
     fn warning_on_default_deletion(&self) -> Option<&'static str> {
         None
@@ -98,6 +121,10 @@ pub trait Strategy: Send + Sync {
     /// Paths that field selectors may name, beside `metadata.name` and `metadata.namespace`.
     fn selectable(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// [`Strategy::selectable`], asked for one path.
+    fn selects(&self, path: &str) -> bool {
+        self.selectable().contains(&path)
     }
     /// The text of a selectable field.
     fn select(&self, object: &Object, path: &str) -> String {
@@ -123,7 +150,7 @@ pub trait Strategy: Send + Sync {
         true
     }
     /// What a kind adds when an object is marked as deleted: a phase.
-    fn mark(&self, _object: &mut Document) {}
+    fn mark(&self, _object: &mut Document, _now: Timestamp) {}
     /// DELETE answers with the object itself.
     fn returns_deleted(&self) -> bool {
         false
@@ -135,6 +162,22 @@ pub trait Strategy: Send + Sync {
     /// Has a status that only the status subresource may change.
     fn separates_status(&self) -> bool {
         true
+    }
+    /// A new object has a status, if an empty one: upstream's is a struct and so is always there.
+    fn has_empty_status(&self) -> bool {
+        true
+    }
+    /// Finalizers need no domain in their name: kinds that upstream checks less strictly.
+    fn takes_any_finalizer(&self) -> bool {
+        false
+    }
+    /// Why no object may be created at the moment.
+    fn refuses_new(&self) -> Option<&'static str> {
+        None
+    }
+    /// A finalizer that is put on what is deleted, so that something is done first.
+    fn last_finalizer(&self) -> Option<&'static str> {
+        None
     }
 }
 

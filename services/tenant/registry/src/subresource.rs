@@ -12,9 +12,12 @@ use tenant_admission::{Attributes, Operation};
 use tenant_client::{DeleteOptions, Patch, Propagation};
 
 use crate::context::{Context, Deleted, GetOptions, Output};
-use crate::kinds::{self, strategy};
+use crate::custom::CustomResource;
+use crate::kinds;
 use crate::metadata;
+use crate::patch::Shape;
 use crate::registry::Registry;
+use crate::resource::Resource;
 use crate::update::{Ownership, Part, Target};
 use crate::validation::selector::selector_text;
 
@@ -32,14 +35,14 @@ impl Registry {
         subresource: &str,
         options: &GetOptions,
     ) -> Result<Output, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         resource.subresource(subresource).ok_or_else(Status::no_route)?;
         let object = self.get(ctx, of, namespace, name, options).await?;
         if subresource != "scale" {
             return Ok(Output::Object(object));
         }
         let document = object.to_document().map_err(|cause| Status::internal(cause.to_string()))?;
-        Ok(Output::Document(scale_of(&document)))
+        Ok(Output::Document(scale_of(resource, &document)?))
     }
 
     /// PUT on a subresource.
@@ -52,7 +55,7 @@ impl Registry {
         subresource: &str,
         body: Document,
     ) -> Result<Output, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         let known = resource.subresource(subresource).ok_or_else(Status::no_route)?;
         if subresource == "scale" {
             let mut body = body;
@@ -78,12 +81,12 @@ impl Registry {
         subresource: &str,
         patch: &Patch,
     ) -> Result<Output, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         let known = resource.subresource(subresource).ok_or_else(Status::no_route)?;
         if subresource == "scale" {
             let message = self.kinds.kind_message(&known.gvk).ok_or_else(Status::no_route)?.id;
-            let gvk = known.gvk.clone();
-            let mut make = |scale: &Document| self.patched(ctx, message, &gvk, scale, patch);
+            let shape = Shape { message, gvk: &known.gvk, schema: None };
+            let mut make = |scale: &Document| self.patched(ctx, &shape, scale, patch);
             return self.scale(ctx, resource, namespace, name, &mut make).await;
         }
         let ownership =
@@ -107,7 +110,7 @@ impl Registry {
         subresource: &str,
         mut body: Document,
     ) -> Result<Output, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         let known = resource.subresource(subresource).ok_or_else(Status::no_route)?;
         let pods = &*resource.collection == "pods";
         if !pods || !matches!(subresource, "binding" | "eviction") {
@@ -169,7 +172,7 @@ impl Registry {
     async fn scale(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         namespace: Option<&str>,
         name: &str,
         make: &mut (dyn FnMut(&Document) -> Result<Document, Status> + Send),
@@ -177,7 +180,7 @@ impl Registry {
         let mut target = part_target(resource, namespace, name, "scale", Ownership::Update)?;
         target.unconditional = true;
         let mut reshape = |old: &Document| {
-            let scale = make(&scale_of(old))?;
+            let scale = make(&scale_of(resource, old)?)?;
             let replicas = scale.get_i64("spec.replicas").unwrap_or(0);
             if replicas < 0 {
                 let error =
@@ -185,7 +188,13 @@ impl Registry {
                 return Err(Status::invalid("autoscaling", "Scale", name, &[error]));
             }
             let mut new = old.clone();
-            new.set("spec.replicas", replicas);
+            new.set(
+                resource
+                    .custom()
+                    .and_then(CustomResource::scale)
+                    .map_or("spec.replicas", |at| &at.spec_replicas),
+                replicas,
+            );
             // The scale's own preconditions hold for the object behind it.
             new.set("metadata.resourceVersion", scale.resource_version());
             new.set("metadata.uid", scale.uid());
@@ -193,7 +202,7 @@ impl Registry {
         };
         let object = self.modify(ctx, &target, &mut reshape).await?;
         let document = object.to_document().map_err(|cause| Status::internal(cause.to_string()))?;
-        Ok(Output::Document(scale_of(&document)))
+        Ok(Output::Document(scale_of(resource, &document)?))
     }
 
     // ---- binding ----
@@ -201,7 +210,7 @@ impl Registry {
     async fn bind(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         namespace: &str,
         name: &str,
         binding: &Document,
@@ -254,7 +263,7 @@ impl Registry {
     async fn evict(
         &self,
         ctx: &Context,
-        resource: &'static ResourceInfo,
+        resource: &Resource,
         namespace: &str,
         name: &str,
         eviction: &Document,
@@ -330,7 +339,7 @@ impl Registry {
                 return Ok(Budget::Unneeded);
             }
         }
-        let resource = self.resource(&of)?;
+        let resource = &self.resource(&of)?;
         let name = budget.header.name.to_string();
         let target = Target {
             resource,
@@ -454,7 +463,7 @@ pub(crate) fn delete_options(body: Option<&Value>) -> DeleteOptions {
 }
 
 fn part_target<'a>(
-    resource: &'static ResourceInfo,
+    resource: &'a Resource,
     namespace: Option<&'a str>,
     name: &'a str,
     subresource: &str,
@@ -471,13 +480,13 @@ fn part_target<'a>(
         "resize" => Part::Subresource("resize"),
         _ => return Err(Status::method_not_allowed()),
     };
-    let unconditional = strategy(resource).updates_unconditionally();
+    let unconditional = resource.strategy().updates_unconditionally();
     Ok(Target { resource, namespace: namespace.unwrap_or_default(), name, part, ownership, unconditional })
 }
 
 /// `old` with the part of `new` that the subresource is about.
 fn reshape(
-    resource: &ResourceInfo,
+    resource: &Resource,
     part: Part,
     new: Document,
     old: &Document,
@@ -532,7 +541,7 @@ fn reshape(
         }
         Part::Subresource("ephemeralcontainers") => {
             let mut shaped = take("spec.ephemeralContainers");
-            strategy(resource).defaults(&mut shaped);
+            resource.strategy().defaults(&mut shaped);
             let errors = kinds::pod::validate_ephemeral_update(&shaped, old);
             invalid(errors, shaped)
         }
@@ -548,8 +557,10 @@ fn reshape(
     }
 }
 
-/// `autoscaling/v1` Scale of anything with `spec.replicas`.
-fn scale_of(object: &Document) -> Document {
+/// `autoscaling/v1` Scale of anything with `spec.replicas`, or of a custom resource whose definition says where
+/// its replicas are.
+fn scale_of(resource: &Resource, object: &Document) -> Result<Document, Status> {
+    let custom = resource.custom().and_then(CustomResource::scale);
     let mut metadata = Map::new();
     for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.get(&format!("metadata.{name}")) {
@@ -560,17 +571,31 @@ fn scale_of(object: &Document) -> Document {
     scale.set("apiVersion", "autoscaling/v1");
     scale.set("kind", "Scale");
     scale.set("metadata", metadata);
-    let replicas = object.get_i64("spec.replicas").unwrap_or(0);
+    let (spec, status) =
+        custom.map_or(("spec.replicas", "status.replicas"), |at| (&*at.spec_replicas, &*at.status_replicas));
+    let replicas = match object.get_i64(spec) {
+        Some(replicas) => replicas,
+        None if custom.is_some() => {
+            return Err(Status::internal(format!("the spec replicas field \".{spec}\" does not exist")));
+        }
+        None => 0,
+    };
     scale.set("spec", json!({}));
     if replicas != 0 {
         scale.set("spec.replicas", replicas);
     }
-    scale.set("status.replicas", object.get_i64("status.replicas").unwrap_or(0));
+    scale.set("status.replicas", object.get_i64(status).unwrap_or(0));
+    if let Some(at) = custom {
+        if let Some(selector) = at.selector.as_deref().and_then(|path| object.get_str(path)) {
+            scale.set("status.selector", selector);
+        }
+        return Ok(scale);
+    }
     if let Some(selector) = object.get("spec.selector") {
         let text = selector_text(selector);
         if !text.is_empty() {
             scale.set("status.selector", text);
         }
     }
-    scale
+    Ok(scale)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_kinds::{ResourceInfo, defaults};
+use api_kinds::defaults;
 use api_machinery::{Document, Gvr, Status};
 use store_mvcc::{Entry, Expect, Op, Rejected};
 use store_raft::WriteError;
@@ -11,11 +11,11 @@ use tenant_admission::{Attributes, Operation};
 use crate::context::{Context, Written};
 use crate::create::{ROUNDS, put};
 use crate::error::write_status;
-use crate::kinds::strategy;
 use crate::manage;
 use crate::metadata;
-use crate::registry::{Registry, document, key, served, unstored};
-use crate::strategy::{Moment, Strategy};
+use crate::registry::{Registry, key, unstored};
+use crate::resource::Resource;
+use crate::strategy::{Moment, Strategy, Write};
 use crate::validation::meta;
 
 /// Which part of the object a change may touch.
@@ -53,7 +53,7 @@ pub(crate) enum Ownership {
 }
 
 pub(crate) struct Target<'a> {
-    pub(crate) resource: &'static ResourceInfo,
+    pub(crate) resource: &'a Resource,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) part: Part,
@@ -73,7 +73,7 @@ impl Registry {
         name: &str,
         object: Document,
     ) -> Result<Written, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         let mut object = self.decoded(resource, namespace, object)?;
         metadata::check_name(name, &mut object)?;
         let target = Target {
@@ -82,10 +82,10 @@ impl Registry {
             name,
             part: Part::Object,
             ownership: Ownership::Update,
-            unconditional: strategy(resource).updates_unconditionally(),
+            unconditional: resource.strategy().updates_unconditionally(),
         };
         let missing = self.entry(resource, target.namespace, name).is_none();
-        if missing && strategy(resource).creates_on_update() && object.resource_version().is_empty() {
+        if missing && resource.strategy().creates_on_update() && object.resource_version().is_empty() {
             if !object.uid().is_empty() {
                 return Err(Status::conflict(
                     &resource.gvr,
@@ -124,14 +124,14 @@ impl Registry {
         }
         for _ in 0..ROUNDS {
             let entry = found.take().ok_or_else(|| Status::not_found(&resource.gvr, name))?;
-            let old = document(resource, &entry)?;
+            let old = self.opened(resource, &entry).await?;
             let new = make(&old)?;
             let insists = !new.resource_version().is_empty() && new.resource_version() != "0";
             if insists && new.resource_version() != old.resource_version() {
                 return Err(Status::stale(&resource.gvr, name));
             }
             let decided = self.decide_update(ctx, target, new, &old).await?;
-            let Some((new, mut ops)) = decided else { return served(resource, &entry) };
+            let Some((new, mut ops)) = decided else { return self.served(resource, &entry).await };
             if ctx.dry_run {
                 return unstored(resource, &new);
             }
@@ -143,14 +143,15 @@ impl Registry {
                 if vanishes {
                     Op::Delete { key, expect }
                 } else {
-                    put(resource, key, &new, expect, self.now().as_millisecond())
+                    let stored = self.closed(resource, &new).await?;
+                    put(resource, key, &stored, expect, self.now().as_millisecond())
                 },
             );
             match self.group.write(self.command(ctx, ops)).await {
                 Ok(applied) => {
                     let first = applied.into_iter().next();
                     return match first.and_then(|first| first.entry) {
-                        Some(entry) => served(resource, &entry),
+                        Some(entry) => self.served(resource, &entry).await,
                         None => unstored(resource, &new),
                     };
                 }
@@ -176,7 +177,7 @@ impl Registry {
         old: &Document,
     ) -> Result<Option<(Document, Vec<Op>)>, Status> {
         let Target { resource, namespace, name, part, .. } = *target;
-        let strategy = strategy(resource);
+        let strategy = resource.strategy();
         let now = self.now();
         let path = key(resource, namespace, name).to_string();
         metadata::check_uid(resource, new.uid(), old, &path)?;
@@ -228,11 +229,16 @@ impl Registry {
             ops = strategy.allocate(&moment, Some(&mut new), Some(old))?;
         }
 
-        let mut errors = meta::validate(&new, resource.namespaced, strategy.names());
+        let mut errors = meta::validate(&new, resource.namespaced, strategy);
         errors.extend(meta::validate_update(&new, old));
+        let mut warnings = Vec::new();
         errors.extend(match part {
-            Part::Object => strategy.validate_update(&new, old),
-            Part::Status => strategy.validate_status_update(&new, old),
+            Part::Object => strategy.judge(&new, Some(old), Write::Object, &mut warnings),
+            Part::Status => strategy.judge(&new, Some(old), Write::Status, &mut warnings),
+            // Whatever is behind a custom resource's scale, the definition's rules hold for it.
+            Part::Subresource("scale") if resource.is_custom() => {
+                strategy.judge(&new, Some(old), Write::Object, &mut warnings)
+            }
             // Checked by the subresource's own code, which knows what it allows.
             Part::Subresource(_) => Vec::new(),
         });
@@ -240,8 +246,9 @@ impl Registry {
             return Err(self.invalid(resource, name, &errors));
         }
         if part == Part::Object {
-            strategy.warnings(&new, Some(old)).into_iter().for_each(|text| ctx.warnings.add(text));
+            warnings.extend(strategy.warnings(&new, Some(old)));
         }
+        warnings.into_iter().for_each(|text| ctx.warnings.add(text));
         let writes = self.admission.validate(&attributes, Some(&new), Some(old)).await?;
         ops.extend(self.side_ops(writes)?);
         if vanishes(resource, &new) {
@@ -292,9 +299,9 @@ impl Registry {
 }
 
 /// A deleted object whose last finalizer and grace are gone ceases to exist with the update that says so.
-fn vanishes(resource: &ResourceInfo, new: &Document) -> bool {
+fn vanishes(resource: &Resource, new: &Document) -> bool {
     new.is_deleting()
         && new.finalizers().is_empty()
         && new.get_i64("metadata.deletionGracePeriodSeconds").unwrap_or(0) == 0
-        && strategy(resource).may_vanish(new)
+        && resource.strategy().may_vanish(new)
 }

@@ -7,15 +7,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_kinds::ResourceInfo;
 use api_machinery::{Field, Gvr, Object, Status};
-use store_mvcc::{Event, EventKind, ReadError, Revision};
+use store_mvcc::{Batch, Event, EventKind, ReadError, Revision};
 
 use crate::context::{Context, WatchOptions};
 use crate::convert;
+use crate::custom::DEFINITIONS;
 use crate::error::read_status;
-use crate::read::{Selection, invalid_options, parse_revision};
-use crate::registry::{Registry, object};
+use crate::read::{Selection, invalid_options, parse_revision, shown};
+use crate::registry::Registry;
+use crate::resource::Resource;
 
 /// Quiet watchers that asked for bookmarks get one this often, so that they resume from a fresh revision.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -56,7 +57,7 @@ pub enum WatchItem {
 
 /// One running watch. Dropping it ends it.
 pub struct Watch {
-    resource: &'static ResourceInfo,
+    resource: Resource,
     selection: Selection,
     inner: store_mvcc::Watch,
     ready: VecDeque<WatchItem>,
@@ -64,18 +65,32 @@ pub struct Watch {
     after: u64,
     bookmarks: bool,
     failed: bool,
+    /// Of a custom resource's watch, which ends with its definition.
+    definition: Option<Box<Followed>>,
+}
+
+/// The definitions, as long as a watch depends on one of them.
+struct Followed {
+    registry: Arc<Registry>,
+    changes: store_mvcc::Watch,
+}
+
+enum Woken {
+    Events(Result<Batch, ReadError>),
+    /// Something about definitions is new.
+    Definitions,
 }
 
 impl Registry {
     /// `Err` for a request that is wrong, or whose revision is gone: 410, list again.
     pub async fn watch(
-        &self,
+        self: &Arc<Registry>,
         _ctx: &Context,
         of: &Gvr,
         namespace: Option<&str>,
         options: &WatchOptions,
     ) -> Result<Watch, Status> {
-        let resource = self.resource(of)?;
+        let resource = &self.resource(of)?;
         check_watch_options(options)?;
         let selection = Selection::new(resource, namespace, &options.labels, &options.fields)?;
         let asked = parse_revision(&options.resource_version)?;
@@ -95,8 +110,8 @@ impl Registry {
                 }
                 let snapshot = space.snapshot(&resource.collection);
                 for entry in snapshot.range(&selection.prefix, None) {
-                    let found = object(entry)?;
-                    if selection.selects(&found) {
+                    let found = shown(resource, entry)?;
+                    if selection.may_select(&found) {
                         let object = convert::served_object(resource, &found)?;
                         ready.push_back(WatchItem::Change { change: Change::Added, object, event: None });
                     }
@@ -120,15 +135,27 @@ impl Registry {
             }
             other => read_status(&other),
         })?;
-        Ok(Watch {
-            resource,
+        let definition = match resource.custom() {
+            None => None,
+            Some(_) => Some(Box::new(self.follow().map_err(|cause| read_status(&cause))?)),
+        };
+        let mut watch = Watch {
+            resource: resource.clone(),
             selection,
             inner,
             ready,
             after: start,
             bookmarks: options.allow_bookmarks,
             failed: false,
-        })
+            definition,
+        };
+        watch.convert_ready().await?;
+        Ok(watch)
+    }
+
+    fn follow(self: &Arc<Registry>) -> Result<Followed, ReadError> {
+        let space = self.group.space();
+        Ok(Followed { registry: self.clone(), changes: space.watch(DEFINITIONS, space.revision())? })
     }
 }
 
@@ -144,17 +171,26 @@ impl Watch {
             if self.failed {
                 return None;
             }
-            let batch = if self.bookmarks {
+            let woken = if self.bookmarks {
                 // Boxed, so that watches without bookmarks do not carry the timer's room.
-                match Box::pin(tokio::time::timeout(BOOKMARK_EVERY, self.inner.next())).await {
-                    Ok(batch) => batch,
+                match Box::pin(tokio::time::timeout(BOOKMARK_EVERY, self.woken())).await {
+                    Ok(woken) => woken,
                     Err(_) => match self.bookmark() {
                         Ok(item) => return Some(Ok(item)),
                         Err(status) => return Some(Err(status)),
                     },
                 }
             } else {
-                self.inner.next().await
+                self.woken().await
+            };
+            let batch = match woken {
+                Woken::Events(batch) => batch,
+                Woken::Definitions if self.is_defined() => continue,
+                Woken::Definitions => {
+                    // What happened to the objects before their definition went is still told.
+                    self.failed = true;
+                    self.inner.poll()
+                }
             };
             let batch = match batch {
                 Ok(batch) => batch,
@@ -177,7 +213,76 @@ impl Watch {
                     }
                 }
             }
+            if let Err(status) = self.convert_ready().await {
+                self.failed = true;
+                return Some(Err(status));
+            }
         }
+    }
+
+    async fn woken(&mut self) -> Woken {
+        let Some(followed) = &mut self.definition else { return Woken::Events(self.inner.next().await) };
+        let inner = &mut self.inner;
+        // Boxed: built-in resources, of which there are most watches, need no room for a choice.
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                batch = inner.next() => Woken::Events(batch),
+                _ = followed.changes.next() => Woken::Definitions,
+            }
+        })
+        .await
+    }
+
+    /// Looks the resource up again; `false` when it is served no longer.
+    fn is_defined(&mut self) -> bool {
+        let Some(followed) = &mut self.definition else { return true };
+        let of = &self.resource.gvr;
+        let uid = |resource: &Resource| resource.custom().map(|custom| custom.edition().0);
+        let found = followed.registry.find(&of.group, &of.version, &of.resource);
+        match found.filter(|found| uid(found) == uid(&self.resource)) {
+            Some(found) => {
+                self.selection.follow(&found);
+                self.resource = found;
+                // A history that is gone is no loss: what counts is how it is now.
+                if followed.changes.poll().is_err() {
+                    match followed.registry.follow() {
+                        Ok(fresh) => **followed = fresh,
+                        Err(_) => return false,
+                    }
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What only a webhook can convert, all at once, and then what selectors say of it.
+    async fn convert_ready(&mut self) -> Result<(), Status> {
+        let Some(custom) = self.resource.custom().filter(|custom| custom.may_need_webhook()) else {
+            return Ok(());
+        };
+        let Some(followed) = &self.definition else { return Ok(()) };
+        let objects = self.ready.iter().filter_map(|item| match item {
+            WatchItem::Change { object, .. } => Some(object.clone()),
+            WatchItem::Bookmark { .. } => None,
+        });
+        let mut objects: Vec<Arc<Object>> = objects.collect();
+        followed.registry.serve_all(custom, &mut objects).await?;
+        let mut converted = objects.into_iter();
+        for item in &mut self.ready {
+            if let WatchItem::Change { object, .. } = item
+                && let Some(shown) = converted.next()
+            {
+                *object = shown;
+            }
+        }
+        let selection = &self.selection;
+        self.ready.retain(|item| match item {
+            WatchItem::Change { object, .. } => selection.selects(object),
+            WatchItem::Bookmark { .. } => true,
+        });
+        Ok(())
     }
 
     /// A bookmark at what this watcher has seen; for the last word before a timeout as well.
@@ -216,21 +321,21 @@ impl Watch {
         }
         let item = match (event.kind, &event.previous) {
             (EventKind::Delete, _) => {
-                let last = object(&event.entry)?;
-                if !self.selection.selects(&last) {
+                let last = shown(&self.resource, &event.entry)?;
+                if !self.selection.may_select(&last) {
                     return Ok(None);
                 }
                 let gone = at_revision(&last, event.revision);
-                let object = convert::served_object(self.resource, &gone)?;
+                let object = convert::served_object(&self.resource, &gone)?;
                 WatchItem::Change { change: Change::Deleted, object, event: Some(event) }
             }
             (EventKind::Put, previous) => {
-                let found = object(&event.entry)?;
-                let now = self.selection.selects(&found);
+                let found = shown(&self.resource, &event.entry)?;
+                let now = self.selection.may_select(&found);
                 let before = match previous {
                     Some(previous) => {
-                        let before = object(previous)?;
-                        self.selection.selects(&before)
+                        let before = shown(&self.resource, previous)?;
+                        self.selection.may_select(&before)
                     }
                     None => false,
                 };
@@ -238,19 +343,19 @@ impl Watch {
                     (false, false) => return Ok(None),
                     (false, true) => {
                         let entered = event.previous.is_some();
-                        let object = convert::served_object(self.resource, &found)?;
+                        let object = convert::served_object(&self.resource, &found)?;
                         let event = (!entered).then_some(event);
                         WatchItem::Change { change: Change::Added, object, event }
                     }
                     (true, true) => {
-                        let object = convert::served_object(self.resource, &found)?;
+                        let object = convert::served_object(&self.resource, &found)?;
                         WatchItem::Change { change: Change::Modified, object, event: Some(event) }
                     }
                     (true, false) => {
                         let Some(previous) = previous else { return Ok(None) };
-                        let before = object(previous)?;
+                        let before = shown(&self.resource, previous)?;
                         let left = at_revision(&before, event.revision);
-                        let object = convert::served_object(self.resource, &left)?;
+                        let object = convert::served_object(&self.resource, &left)?;
                         WatchItem::Change { change: Change::Deleted, object, event: None }
                     }
                 }

@@ -15,6 +15,7 @@ mod typed;
 
 use api_kinds::MessageId;
 use api_machinery::{Cause, Document};
+use api_structural::Schema;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -32,6 +33,8 @@ use typed::Comparison;
 pub struct Tracking<'a> {
     /// The object's kind.
     pub message: MessageId,
+    /// What a custom resource's definition says of it.
+    pub schema: Option<&'a Schema>,
     /// The version of the request: `apps/v1`.
     pub api_version: &'a str,
     /// `fieldManager`, or what the User-Agent says.
@@ -46,7 +49,7 @@ pub struct Tracking<'a> {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-impl Tracking<'_> {
+impl<'a> Tracking<'a> {
     fn manager(&self, operation: Operation) -> Manager {
         Manager {
             name: self.manager.to_owned(),
@@ -59,8 +62,11 @@ impl Tracking<'_> {
         }
     }
 
-    fn shape(&self) -> Shape {
-        Shape::of(self.message)
+    fn shape(&self) -> Shape<'a> {
+        match self.schema {
+            Some(schema) => Shape::Root(schema),
+            None => Shape::of(self.message),
+        }
     }
 
     fn filtered(&self, set: FieldSet) -> FieldSet {
@@ -280,7 +286,12 @@ fn applied(
 }
 
 /// `merged` without what this manager applied last time, doesn't apply any more, and nobody else owns.
-fn pruned(shape: Shape, merged: Value, managers: &Managers, last: &FieldSet) -> Result<Value, PatchError> {
+fn pruned(
+    shape: Shape<'_>,
+    merged: Value,
+    managers: &Managers,
+    last: &FieldSet,
+) -> Result<Value, PatchError> {
     let fields = |value: &Value| typed::fields(shape, value).map_err(PatchError::Malformed);
     let marked = |set: &FieldSet| set.mark_parents(shape, &Shape::step);
 
@@ -304,7 +315,7 @@ fn unmanaged(document: &Document) -> Value {
 }
 
 /// Adds the empty structs that Go's types always have, so that their coming and going is nobody's.
-fn with_parents(shape: Shape, mut value: Value) -> Value {
+fn with_parents(shape: Shape<'_>, mut value: Value) -> Value {
     fill(&shape.nothing(), &mut value);
     value
 }

@@ -122,6 +122,7 @@ fn applying_holds_its_promises() {
         let message = kinds().kind_message(gvk).unwrap().id;
         let version = gvk.api_version();
         let by = |manager| Tracking {
+            schema: None,
             message,
             api_version: &version,
             manager,

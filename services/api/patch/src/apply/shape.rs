@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use api_kinds::{Cardinality, FieldInfo, FieldKind, ListType, Message, MessageId, kinds};
+use api_structural::{ListType as SchemaListType, Schema};
 use serde_json::Value;
 
 use super::set::{key_element, value_element};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum Shape<'a> {
     /// One owner for all of it.
     Leaf,
     Struct(&'static Message),
@@ -21,14 +22,20 @@ pub(super) enum Shape {
     List(&'static FieldInfo),
     /// Nothing is known: objects are taken apart, lists are one thing. Custom resources without a schema.
     Guessed,
+    /// A custom resource, or one embedded in another object: what every object has, and what the schema says.
+    Root(&'a Schema),
+    /// An object with the schema's properties.
+    Fields(&'a Schema),
+    /// A list whose items are told apart by the schema's keys.
+    Items(&'a Schema),
 }
 
-impl Shape {
-    pub(super) fn of(message: MessageId) -> Shape {
+impl<'a> Shape<'a> {
+    pub(super) fn of(message: MessageId) -> Shape<'a> {
         Shape::Struct(kinds().message(message))
     }
 
-    fn of_field(field: &'static FieldInfo) -> Shape {
+    fn of_field(field: &'static FieldInfo) -> Shape<'a> {
         match (field.cardinality, &field.list_type) {
             (Cardinality::One, _) if field.map_atomic => Shape::Leaf,
             (Cardinality::One, _) => Shape::of_element(field),
@@ -40,7 +47,31 @@ impl Shape {
         }
     }
 
-    fn of_element(field: &'static FieldInfo) -> Shape {
+    /// After the conversion of kube-openapi (`pkg/schemaconv`): what is not said is granular in objects and atomic
+    /// in lists.
+    fn of_schema(schema: &'a Schema) -> Shape<'a> {
+        if schema.is_embedded_resource() {
+            return Shape::Root(schema);
+        }
+        if schema.is_int_or_string() {
+            return Shape::Leaf;
+        }
+        let told = schema.properties().next().is_some() || schema.additional().is_some();
+        match schema.type_name() {
+            Some("array") => match schema.list_type() {
+                SchemaListType::Atomic => Shape::Leaf,
+                SchemaListType::Set => Shape::Set,
+                SchemaListType::Map(_) => Shape::Items(schema),
+            },
+            Some("object") | None if schema.is_map_atomic() => Shape::Leaf,
+            Some("object") | None if told => Shape::Fields(schema),
+            Some("object") => Shape::Guessed,
+            None if schema.preserves_unknown() => Shape::Guessed,
+            _ => Shape::Leaf,
+        }
+    }
+
+    fn of_element(field: &'static FieldInfo) -> Shape<'a> {
         match field.kind {
             FieldKind::Message(id) => {
                 let message = kinds().message(id);
@@ -51,7 +82,7 @@ impl Shape {
     }
 
     /// Of a member of an object, and whether the object's type names it (a map's keys are not named).
-    pub(super) fn member(self, key: &str) -> (Shape, bool) {
+    pub(super) fn member(self, key: &str) -> (Shape<'a>, bool) {
         match self {
             Shape::Struct(message) => match message.field(key) {
                 Some(field) => (Shape::of_field(field), true),
@@ -59,14 +90,26 @@ impl Shape {
             },
             Shape::Map(field) => (Shape::of_element(field), false),
             Shape::Guessed => (Shape::Guessed, false),
-            Shape::Leaf | Shape::Set | Shape::List(_) => (Shape::Leaf, false),
+            // These three every object has, whatever a schema says.
+            Shape::Root(_) if ["apiVersion", "kind", "metadata"].contains(&key) => {
+                Shape::of(kinds().custom()).member(key)
+            }
+            Shape::Root(schema) | Shape::Fields(schema) => {
+                match (schema.property(key), schema.additional()) {
+                    (Some(property), _) => (Shape::of_schema(property), true),
+                    (None, Some(additional)) => (Shape::of_schema(additional), false),
+                    (None, None) => (Shape::Guessed, false),
+                }
+            }
+            Shape::Leaf | Shape::Set | Shape::List(_) | Shape::Items(_) => (Shape::Leaf, false),
         }
     }
 
     /// Of a list's items.
-    pub(super) fn item(self) -> Shape {
+    pub(super) fn item(self) -> Shape<'a> {
         match self {
             Shape::List(field) => Shape::of_element(field),
+            Shape::Items(schema) => schema.items().map_or(Shape::Leaf, Shape::of_schema),
             _ => Shape::Leaf,
         }
     }
@@ -74,28 +117,41 @@ impl Shape {
     /// Whether a value of this shape is taken apart as an object.
     pub(super) fn is_object(self, value: Option<&Value>) -> bool {
         match self {
-            Shape::Struct(_) | Shape::Map(_) => true,
+            Shape::Struct(_) | Shape::Map(_) | Shape::Root(_) | Shape::Fields(_) => true,
             Shape::Guessed => value.is_some_and(Value::is_object),
-            Shape::Leaf | Shape::Set | Shape::List(_) => false,
+            Shape::Leaf | Shape::Set | Shape::List(_) | Shape::Items(_) => false,
         }
     }
     pub(super) fn is_list(self) -> bool {
-        matches!(self, Shape::Set | Shape::List(_))
+        matches!(self, Shape::Set | Shape::List(_) | Shape::Items(_))
     }
 
     /// What tells an item of a list from the others; an error names the key it lacks.
     pub(super) fn element(self, item: &Value) -> Result<String, String> {
-        let Shape::List(field) = self else { return Ok(value_element(item)) };
-        let ListType::Map { keys } = &field.list_type else { return Ok(value_element(item)) };
-        let mut values = BTreeMap::new();
-        for &key in keys {
-            let default = || match field.kind {
+        let keys: Vec<&str> = match self {
+            Shape::List(field) => match &field.list_type {
+                ListType::Map { keys } => keys.clone(),
+                _ => return Ok(value_element(item)),
+            },
+            Shape::Items(schema) => match schema.list_type() {
+                SchemaListType::Map(keys) => keys.iter().map(String::as_str).collect(),
+                _ => return Ok(value_element(item)),
+            },
+            _ => return Ok(value_element(item)),
+        };
+        let default = |key: &str| match self {
+            Shape::List(field) => match field.kind {
                 FieldKind::Message(id) => {
                     kinds().message(id).field(key).and_then(|field| field.default.clone())
                 }
                 _ => None,
-            };
-            match item.get(key).filter(|value| !value.is_null()).cloned().or_else(default) {
+            },
+            Shape::Items(schema) => schema.items()?.property(key)?.default_value().cloned(),
+            _ => None,
+        };
+        let mut values = BTreeMap::new();
+        for &key in &keys {
+            match item.get(key).filter(|value| !value.is_null()).cloned().or_else(|| default(key)) {
                 Some(value) => {
                     values.insert(key, value);
                 }
@@ -114,7 +170,7 @@ impl Shape {
 
     /// For [`super::set::FieldSet::mark_parents`]: whether `element` is a named field here, and the shape
     /// below it.
-    pub(super) fn step(self, element: &str) -> (bool, Shape) {
+    pub(super) fn step(self, element: &str) -> (bool, Shape<'a>) {
         match element.strip_prefix("f:") {
             Some(name) => {
                 let (shape, named) = self.member(name);

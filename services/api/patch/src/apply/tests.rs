@@ -7,6 +7,7 @@ use super::*;
 fn tracking<'a>(manager: &'a str) -> Tracking<'a> {
     Tracking {
         message: kinds().kind_message(&Gvk::new("apps", "v1", "Deployment")).unwrap().id,
+        schema: None,
         api_version: "apps/v1",
         manager,
         subresource: "",
@@ -285,4 +286,67 @@ fn foreign_sets_are_read_whatever_their_spelling_or_refused() {
         let set = FieldSet::from_fields_v1(&serde_json::from_str(text).unwrap());
         assert_eq!(set.map(|set| set.paths().join(" ")).as_deref(), wanted, "{text}");
     }
+}
+
+#[test]
+fn custom_resources_merge_as_their_schema_says() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port", "protocol"],
+            "items": {"type": "object", "required": ["port"], "properties": {"port": {"type": "integer"},
+                "protocol": {"type": "string", "default": "TCP"}, "name": {"type": "string"}}}},
+        "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "plain": {"type": "array", "items": {"type": "string"}},
+        "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "size": {"x-kubernetes-int-or-string": true}}}}});
+    let schema = api_structural::Structural::parse(&schema).unwrap();
+    let by = |manager: &'static str| Tracking {
+        message: kinds().custom(),
+        schema: Some(&schema),
+        api_version: "example.com/v1",
+        ..tracking(manager)
+    };
+    let config = |spec: Value| {
+        Document::from_value(json!({"apiVersion": "example.com/v1", "kind": "Widget",
+            "metadata": {"name": "w"}, "spec": spec}))
+        .unwrap()
+    };
+    for (first, second, merged, conflicts) in [
+        (
+            json!({"ports": [{"port": 80, "name": "web"}]}),
+            json!({"ports": [{"port": 80, "protocol": "UDP"}, {"port": 81}]}),
+            json!({"ports": [{"port": 80, "name": "web"}, {"port": 80, "protocol": "UDP"}, {"port": 81}]}),
+            0,
+        ),
+        (
+            json!({"ports": [{"port": 80, "name": "web"}]}),
+            json!({"ports": [{"port": 80, "name": "x"}]}),
+            json!(null),
+            1,
+        ),
+        (json!({"tags": ["a", "b"]}), json!({"tags": ["c", "a"]}), json!({"tags": ["c", "a", "b"]}), 0),
+        (json!({"plain": ["a"]}), json!({"plain": ["b"]}), json!(null), 1),
+        (json!({"whole": {"a": "1"}}), json!({"whole": {"b": "2"}}), json!(null), 1),
+        (json!({"map": {"a": "1"}}), json!({"map": {"b": "2"}}), json!({"map": {"a": "1", "b": "2"}}), 0),
+        (
+            json!({"free": {"x": {"y": 1}}}),
+            json!({"free": {"x": {"z": 2}}}),
+            json!({"free": {"x": {"y": 1, "z": 2}}}),
+            0,
+        ),
+        (json!({"size": 1}), json!({"size": "25%"}), json!(null), 1),
+    ] {
+        let live = apply(&by("ann"), None, &config(first.clone()), false).unwrap();
+        match apply(&by("bob"), Some(&live), &config(second), false) {
+            Ok(document) => assert_eq!(document.get("spec"), Some(&merged), "{first}"),
+            Err(PatchError::Conflict { causes, .. }) => assert_eq!(causes.len(), conflicts, "{first}"),
+            Err(other) => panic!("{first}: {other}"),
+        }
+    }
+    // Nobody owns what every object has, nor the structs that lead to a field.
+    let live = apply(&by("ann"), None, &config(json!({"ports": [{"port": 80}]})), false).unwrap();
+    let owned = &live.get_array("metadata.managedFields")[0]["fieldsV1"];
+    let item = "k:{\"port\":80,\"protocol\":\"TCP\"}";
+    assert_eq!(*owned, json!({"f:spec": {"f:ports": {item: {".": {}, "f:port": {}}}}}));
 }

@@ -17,13 +17,18 @@ pub(super) struct Comparison {
 }
 
 /// Every field of `value`.
-pub(super) fn fields(shape: Shape, value: &Value) -> Result<FieldSet, String> {
+pub(super) fn fields(shape: Shape<'_>, value: &Value) -> Result<FieldSet, String> {
     let mut set = FieldSet::default();
     collect(shape, value, &mut Vec::new(), &mut set)?;
     Ok(set)
 }
 
-fn collect(shape: Shape, value: &Value, path: &mut Vec<String>, set: &mut FieldSet) -> Result<(), String> {
+fn collect(
+    shape: Shape<'_>,
+    value: &Value,
+    path: &mut Vec<String>,
+    set: &mut FieldSet,
+) -> Result<(), String> {
     match value {
         Value::Object(object) if shape.is_object(Some(value)) => {
             for (key, member) in object {
@@ -59,7 +64,10 @@ fn collect(shape: Shape, value: &Value, path: &mut Vec<String>, set: &mut FieldS
 
 /// Items by what identifies them, and the elements that several items share: those are owned as one thing.
 #[allow(clippy::type_complexity)]
-fn by_element(shape: Shape, items: &[Value]) -> Result<(BTreeMap<String, &Value>, BTreeSet<String>), String> {
+fn by_element<'v>(
+    shape: Shape<'_>,
+    items: &'v [Value],
+) -> Result<(BTreeMap<String, &'v Value>, BTreeSet<String>), String> {
     let mut once = BTreeMap::new();
     let mut twice = BTreeSet::new();
     for item in items {
@@ -75,14 +83,14 @@ fn by_element(shape: Shape, items: &[Value]) -> Result<(BTreeMap<String, &Value>
     Ok((once, twice))
 }
 
-pub(super) fn compare(shape: Shape, old: &Value, new: &Value) -> Result<Comparison, String> {
+pub(super) fn compare(shape: Shape<'_>, old: &Value, new: &Value) -> Result<Comparison, String> {
     let mut comparison = Comparison::default();
     differ(shape, Some(old), Some(new), &mut Vec::new(), &mut comparison)?;
     Ok(comparison)
 }
 
 fn differ(
-    shape: Shape,
+    shape: Shape<'_>,
     old: Option<&Value>,
     new: Option<&Value>,
     path: &mut Vec<String>,
@@ -157,7 +165,7 @@ fn mark_container(old: Option<&Value>, new: Option<&Value>, path: &[String], fou
 }
 
 fn differ_items(
-    shape: Shape,
+    shape: Shape<'_>,
     before: &[Value],
     after: &[Value],
     path: &mut Vec<String>,
@@ -207,7 +215,11 @@ fn differ_items(
 
 /// `applied` laid over `live`. Lists with identities keep live's order and take new items where the applied
 /// list has them.
-pub(super) fn merge(shape: Shape, live: Option<&Value>, applied: Option<&Value>) -> Result<Value, String> {
+pub(super) fn merge(
+    shape: Shape<'_>,
+    live: Option<&Value>,
+    applied: Option<&Value>,
+) -> Result<Value, String> {
     match (live, applied) {
         (Some(Value::Object(live_object)), Some(applied_value @ Value::Object(applied_object)))
             if shape.is_object(Some(applied_value)) =>
@@ -230,7 +242,7 @@ pub(super) fn merge(shape: Shape, live: Option<&Value>, applied: Option<&Value>)
 
 /// Live's own items keep their places in front of the shared item they preceded; shared items come in the
 /// applied order, and so do new ones.
-fn merge_items(shape: Shape, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, String> {
+fn merge_items(shape: Shape<'_>, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, String> {
     let named = |items: &[Value]| -> Result<Vec<(String, Value)>, String> {
         items.iter().map(|item| Ok((shape.element(item)?, item.clone()))).collect()
     };
@@ -274,7 +286,7 @@ fn merge_items(shape: Shape, live: &[Value], applied: &[Value]) -> Result<Vec<Va
 
 /// Whether the items of all lists in `value` can be told apart; an error says where they can't. Live objects
 /// may have such lists, an applied configuration may not.
-pub(super) fn distinct(shape: Shape, value: &Value, path: &str) -> Result<(), String> {
+pub(super) fn distinct(shape: Shape<'_>, value: &Value, path: &str) -> Result<(), String> {
     match value {
         Value::Object(object) if shape.is_object(Some(value)) => object
             .iter()
@@ -297,7 +309,7 @@ pub(super) fn distinct(shape: Shape, value: &Value, path: &str) -> Result<(), St
 
 /// `value` without the fields in `gone`; `None` when it is a leaf that goes as a whole. Containers that
 /// become empty stay, empty.
-pub(super) fn remove(shape: Shape, value: &Value, gone: &FieldSet) -> Value {
+pub(super) fn remove(shape: Shape<'_>, value: &Value, gone: &FieldSet) -> Value {
     match value {
         Value::Object(object) if shape.is_object(Some(value)) => {
             let mut kept = Map::new();

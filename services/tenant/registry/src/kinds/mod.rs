@@ -11,6 +11,7 @@ pub(crate) mod apps;
 pub(crate) mod batch;
 pub(crate) mod certificates;
 pub(crate) mod config;
+pub(crate) mod definitions;
 pub(crate) mod devices;
 pub(crate) mod endpoints;
 pub(crate) mod event;
@@ -89,7 +90,7 @@ pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
         ) => &webhooks::PolicyBindings,
         // Everything of these groups counts generations over all it holds.
         ("admissionregistration.k8s.io", _) | ("resource.k8s.io", _) => &Generic(Generation::OnContent),
-        ("apiextensions.k8s.io", _) => &Generic(Generation::OnSpec),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,
         _ => &Generic(Generation::Never),
     }
 }

@@ -69,7 +69,7 @@ impl Strategy for Namespaces {
     fn may_vanish(&self, object: &Document) -> bool {
         object.get_array("spec.finalizers").is_empty()
     }
-    fn mark(&self, object: &mut Document) {
+    fn mark(&self, object: &mut Document, _now: jiff::Timestamp) {
         object.set("status.phase", "Terminating");
         // A namespace knows no grace; its content has its own.
         object.metadata_mut().remove("deletionGracePeriodSeconds");

@@ -4,7 +4,7 @@ use api_machinery::{Document, Field, FieldError};
 use serde_json::{Map, Value};
 
 use super::names;
-use crate::strategy::NameRule;
+use crate::strategy::Strategy;
 
 /// All annotations of an object together.
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
@@ -12,7 +12,8 @@ const MAX_ANNOTATION_BYTES: usize = 256 << 10;
 /// Finalizers that need no domain in front.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-pub(crate) fn validate(new: &Document, namespaced: bool, rule: NameRule) -> Vec<FieldError> {
+pub(crate) fn validate(new: &Document, namespaced: bool, strategy: &dyn Strategy) -> Vec<FieldError> {
+    let rule = strategy.names();
     let meta = Field::new("metadata");
     let mut errors = Vec::new();
     let generate_name = new.generate_name();
@@ -43,7 +44,7 @@ pub(crate) fn validate(new: &Document, namespaced: bool, rule: NameRule) -> Vec<
     errors.extend(labels(new.get("metadata.labels"), &meta.child("labels")));
     errors.extend(annotations(new.get("metadata.annotations"), &meta.child("annotations")));
     errors.extend(owners(new, &meta.child("ownerReferences")));
-    errors.extend(finalizers(new, &meta.child("finalizers")));
+    errors.extend(finalizers(new, &meta.child("finalizers"), strategy.takes_any_finalizer()));
     errors
 }
 
@@ -142,12 +143,16 @@ fn owners(new: &Document, field: &Field) -> Vec<FieldError> {
     errors
 }
 
-fn finalizers(new: &Document, field: &Field) -> Vec<FieldError> {
+fn finalizers(new: &Document, field: &Field, any: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let all = new.finalizers();
     for (at, name) in all.iter().enumerate() {
         let field = field.index(at);
-        errors.extend(finalizer_name(name, &field));
+        if any {
+            errors.extend(names::qualified_name(name).into_iter().map(|why| field.invalid(*name, why)));
+        } else {
+            errors.extend(finalizer_name(name, &field));
+        }
     }
     if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
         errors.push(
@@ -168,6 +173,17 @@ pub(crate) fn finalizer_name(name: &str, field: &Field) -> Vec<FieldError> {
             .push(field.invalid(name, "name is neither a standard finalizer name nor is it fully qualified"));
     }
     errors
+}
+
+/// What is said of a finalizer's name where names without a domain are allowed.
+pub(crate) fn finalizer_warning(name: &str) -> Option<String> {
+    if name.contains('/') || STANDARD_FINALIZERS.contains(&name) {
+        return None;
+    }
+    let what = if name.contains('.') { "name including a path (/)" } else { "name" };
+    Some(format!(
+        "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer {what} to avoid accidental conflicts with other finalizer writers"
+    ))
 }
 
 fn members(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {

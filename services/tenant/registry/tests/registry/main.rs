@@ -2,6 +2,7 @@
 
 mod admission;
 mod crud;
+mod custom;
 mod pods;
 mod reads;
 mod services;

@@ -71,14 +71,20 @@ pub fn open(object: &Object) -> Document {
 }
 
 impl Cluster {
+    /// Where the object goes, by what its resource is at the moment.
+    fn namespace(&self, of: &str, object: &Document) -> Result<Option<String>, Status> {
+        let namespaced = self.registry.resource(&gvr(of))?.namespaced;
+        let given = object.namespace();
+        Ok(namespaced.then(|| if given.is_empty() { "default".to_owned() } else { given.to_owned() }))
+    }
     pub async fn create(&self, of: &str, value: Value) -> Result<Document, Status> {
         let object = doc(value);
-        let namespace = namespace(of, &object);
+        let namespace = self.namespace(of, &object)?;
         let created = self.registry.create(&self.ctx, &gvr(of), namespace.as_deref(), object).await?;
         Ok(open(&created.object))
     }
     pub async fn update(&self, of: &str, object: Document) -> Result<Document, Status> {
-        let (namespace, name) = (namespace(of, &object), object.name().to_owned());
+        let (namespace, name) = (self.namespace(of, &object)?, object.name().to_owned());
         let written = self.registry.update(&self.ctx, &gvr(of), namespace.as_deref(), &name, object).await?;
         Ok(open(&written.object))
     }
@@ -108,7 +114,7 @@ impl Cluster {
         self.sub(of, "status", object).await
     }
     pub async fn sub(&self, of: &str, subresource: &str, object: Document) -> Result<Document, Status> {
-        let (namespace, name) = (namespace(of, &object), object.name().to_owned());
+        let (namespace, name) = (self.namespace(of, &object)?, object.name().to_owned());
         let of = gvr(of);
         let put = self.registry.update_subresource(
             &self.ctx,
@@ -144,10 +150,4 @@ fn split(name: &str) -> (Option<&str>, &str) {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, name),
     }
-}
-
-fn namespace(of: &str, object: &Document) -> Option<String> {
-    let namespaced = api_kinds::kinds().resource(&gvr(of)).expect("a known resource").namespaced;
-    let given = object.namespace();
-    namespaced.then(|| if given.is_empty() { "default".to_owned() } else { given.to_owned() })
 }

@@ -1,0 +1,364 @@
+//! Custom resources, from their definition to the end of it.
+
+use api_machinery::{Document, FieldSelector};
+use serde_json::{Value, json};
+use tenant_client::{DeleteOptions, Patch};
+use tenant_registry::{Context, FieldValidation, ListOptions, WatchItem, WatchOptions};
+
+use crate::support::*;
+
+const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "example.com/v1/widgets";
+
+/// A definition of widgets in `version`s.
+fn definition(versions: Vec<Value>) -> Value {
+    json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["w"]},
+        "versions": versions}})
+}
+fn version(name: &str, storage: bool, spec: Value) -> Value {
+    json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
+        "type": "object", "properties": {"spec": spec, "status": {"type": "object",
+            "x-kubernetes-preserve-unknown-fields": true}}}}})
+}
+fn with(mut version: Value, field: &str, value: Value) -> Value {
+    version[field] = value;
+    version
+}
+fn spec() -> Value {
+    json!({"type": "object", "properties": {
+        "replicas": {"type": "integer", "minimum": 0},
+        "color": {"type": "string", "default": "blue"},
+        "parts": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "required": ["name"],
+                "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}}}})
+}
+fn widget(name: &str, spec: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+impl Cluster {
+    /// Makes the definition and plays the controller that establishes it.
+    async fn define(&self, definition: Value) -> Document {
+        let made = self.create(DEFINITIONS, definition).await.unwrap();
+        self.establish(made).await
+    }
+    async fn establish(&self, mut made: Document) -> Document {
+        made.set("status.acceptedNames", made.get("spec.names").cloned().unwrap());
+        made.set(
+            "status.conditions",
+            json!([
+            {"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}]),
+        );
+        self.status(DEFINITIONS, made).await.unwrap()
+    }
+    async fn redefine(&self, change: impl FnOnce(&mut Document)) {
+        let mut definition = self.get(DEFINITIONS, "widgets.example.com").await.unwrap();
+        change(&mut definition);
+        self.update(DEFINITIONS, definition).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_definition_makes_a_resource() {
+    let cluster = cluster().await;
+    let refused = cluster.create(WIDGETS, widget("a", json!({}))).await.unwrap_err();
+    assert_eq!(refused.code, 404);
+    let made = cluster.create(DEFINITIONS, definition(vec![version("v1", true, spec())])).await.unwrap();
+    for (path, wanted) in [
+        ("spec.names.singular", json!("widget")),
+        ("spec.names.listKind", json!("WidgetList")),
+        ("spec.conversion", json!({"strategy": "None"})),
+        ("status.storedVersions", json!(["v1"])),
+        ("metadata.generation", json!(1)),
+    ] {
+        assert_eq!(made.get(path), Some(&wanted), "{path}");
+    }
+    assert_eq!(
+        cluster.create(WIDGETS, widget("a", json!({}))).await.unwrap_err().code,
+        404,
+        "not accepted yet"
+    );
+    cluster.establish(made).await;
+    let first = cluster.create(WIDGETS, widget("a", json!({"replicas": 1, "unknown": true}))).await.unwrap();
+    assert_eq!(first.get("spec"), Some(&json!({"replicas": 1, "color": "blue"})));
+    assert_eq!(first.generation(), 1);
+    let list = cluster.list(WIDGETS, None, &ListOptions::default()).await.unwrap();
+    assert_eq!(list.items.len(), 1);
+    assert!(cluster.registry.find("example.com", "v2", "widgets").is_none());
+    let kind = api_machinery::Gvk::new("example.com", "v1", "Widget");
+    assert!(cluster.registry.by_kind(&kind).is_some_and(|found| found.namespaced));
+}
+
+#[tokio::test]
+async fn writes_read_as_upstreams() {
+    let cluster = cluster().await;
+    cluster.define(definition(vec![version("v1", true, spec())])).await;
+    let made = cluster.create(WIDGETS, widget("a", json!({"replicas": 1}))).await.unwrap();
+
+    let mut without = made.clone();
+    without.metadata_mut().remove("resourceVersion");
+    let refused = cluster.update(WIDGETS, without).await.unwrap_err();
+    assert_eq!(
+        refused.message,
+        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    );
+
+    // Without a subresource a status is content like any other.
+    let mut changed = made.clone();
+    changed.set("status.ready", true);
+    let changed = cluster.update(WIDGETS, changed).await.unwrap();
+    assert_eq!((changed.generation(), changed.get("status.ready")), (2, Some(&json!(true))));
+    let mut labelled = changed.clone();
+    labelled.set("metadata.labels.a", "b");
+    assert_eq!(cluster.update(WIDGETS, labelled).await.unwrap().generation(), 2);
+
+    for (spec, wanted) in [
+        (
+            json!({"replicas": -1}),
+            "spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0",
+        ),
+        (
+            json!({"replicas": "1"}),
+            "spec.replicas: Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"",
+        ),
+        (
+            json!({"parts": [{"name": "x"}, {"name": "x"}]}),
+            "spec.parts[1]: Duplicate value: {\"name\":\"x\"}",
+        ),
+        (json!({"parts": [{}]}), "spec.parts[0].name: Required value"),
+    ] {
+        let refused = cluster.create(WIDGETS, widget("b", spec)).await.unwrap_err();
+        assert_eq!(refused.code, 422);
+        assert!(refused.message.contains(wanted), "{}", refused.message);
+    }
+    // Any name is a finalizer's; a warning says which are better.
+    let mut held = widget("held", json!({}));
+    held["metadata"]["finalizers"] = json!(["mine"]);
+    cluster.create(WIDGETS, held).await.unwrap();
+    assert_eq!(
+        cluster.ctx.warnings.take(),
+        [
+            "metadata.finalizers: \"mine\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn status_and_scale_are_subresources_when_asked_for() {
+    let cluster = cluster().await;
+    let subresources = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.count", "labelSelectorPath": ".status.selector"}});
+    cluster.define(definition(vec![with(version("v1", true, spec()), "subresources", subresources)])).await;
+    let mut new = widget("a", json!({"replicas": 2}));
+    new["status"] = json!({"count": 9});
+    let made = cluster.create(WIDGETS, new).await.unwrap();
+    assert_eq!(made.get("status"), None, "a new object has none");
+
+    let mut reported = made.clone();
+    reported.set("status", json!({"count": 1, "selector": "app=a"}));
+    reported.set("spec.replicas", 7);
+    reported.set("metadata.labels.a", "b");
+    let reported = cluster.status(WIDGETS, reported).await.unwrap();
+    assert_eq!(reported.get("spec.replicas"), Some(&json!(2)));
+    assert_eq!(reported.get("metadata.labels"), None, "nothing but the status");
+    assert_eq!((reported.generation(), reported.get("status.count")), (1, Some(&json!(1))));
+
+    let mut changed = reported.clone();
+    changed.set("spec.replicas", 3);
+    changed.remove("status");
+    let changed = cluster.update(WIDGETS, changed).await.unwrap();
+    assert_eq!((changed.generation(), changed.get("status.count")), (2, Some(&json!(1))));
+
+    let of = gvr(WIDGETS);
+    let scale = cluster
+        .registry
+        .get_subresource(&cluster.ctx, &of, Some("default"), "a", "scale", &Default::default())
+        .await
+        .unwrap();
+    let tenant_registry::Output::Document(mut scale) = scale else { panic!("a view") };
+    assert_eq!(scale.get("spec"), Some(&json!({"replicas": 3})));
+    assert_eq!(scale.get("status"), Some(&json!({"replicas": 1, "selector": "app=a"})));
+    scale.set("spec.replicas", 5);
+    let scaled = cluster.sub(WIDGETS, "scale", scale.clone()).await.unwrap();
+    assert_eq!(scaled.get("spec.replicas"), Some(&json!(5)));
+    let now = cluster.get(WIDGETS, "default/a").await.unwrap();
+    assert_eq!((now.generation(), now.get("spec.replicas")), (3, Some(&json!(5))));
+    scale.set("spec.replicas", -1);
+    scale.metadata_mut().remove("resourceVersion");
+    assert_eq!(cluster.sub(WIDGETS, "scale", scale).await.unwrap_err().code, 422);
+}
+
+#[tokio::test]
+async fn what_is_stored_reads_through_the_schema_of_today() {
+    let cluster = cluster().await;
+    cluster.define(definition(vec![version("v1", true, spec())])).await;
+    cluster.create(WIDGETS, widget("a", json!({"replicas": 1}))).await.unwrap();
+    cluster
+        .redefine(|definition| {
+            let schema = json!({"type": "object", "properties": {
+                "color": {"type": "string"}, "shape": {"type": "string", "default": "round"}}});
+            let versions = vec![version("v1", true, schema)];
+            definition.set("spec.versions", versions);
+        })
+        .await;
+    let read = cluster.get(WIDGETS, "default/a").await.unwrap();
+    assert_eq!(read.get("spec"), Some(&json!({"color": "blue", "shape": "round"})));
+    let listed = cluster.list(WIDGETS, None, &ListOptions::default()).await.unwrap();
+    assert_eq!(open(&listed.items[0]).get("spec"), read.get("spec"));
+    // A write of the same brings the store up to date, and is no new generation: the client changed nothing.
+    let written = cluster.update(WIDGETS, read.clone()).await.unwrap();
+    assert_eq!((written.generation(), written.get("spec")), (1, read.get("spec")));
+}
+
+#[tokio::test]
+async fn versions_show_one_object() {
+    let cluster = cluster().await;
+    let other = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+    cluster.define(definition(vec![version("v1", true, spec()), version("v2", false, other)])).await;
+    const SECOND: &str = "example.com/v2/widgets";
+    cluster.create(WIDGETS, widget("a", json!({"replicas": 1}))).await.unwrap();
+    let shown = cluster.get(SECOND, "default/a").await.unwrap();
+    assert_eq!(shown.get("spec"), Some(&json!({"replicas": 1})), "cut to what that version has");
+    let made = cluster.create(SECOND, widget("b", json!({"replicas": 2, "color": "red"}))).await.unwrap();
+    assert_eq!(made.get("spec"), Some(&json!({"replicas": 2})));
+    assert_eq!(cluster.get(WIDGETS, "default/b").await.unwrap().get("spec.color"), Some(&json!("blue")));
+
+    // The storage version moves; what was stored before is found as before.
+    cluster
+        .redefine(|definition| {
+            let mut versions = definition.get_array("spec.versions").to_vec();
+            versions[0]["storage"] = json!(false);
+            versions[1]["storage"] = json!(true);
+            definition.set("spec.versions", versions);
+        })
+        .await;
+    let definition = cluster.get(DEFINITIONS, "widgets.example.com").await.unwrap();
+    assert_eq!(definition.get("status.storedVersions"), Some(&json!(["v1", "v2"])));
+    let before = cluster.get(WIDGETS, "default/a").await.unwrap();
+    assert_eq!(before.get("spec"), Some(&json!({"replicas": 1, "color": "blue"})));
+    let written = cluster.update(WIDGETS, before).await.unwrap();
+    assert_eq!(written.get("spec.replicas"), Some(&json!(1)));
+    assert_eq!(cluster.list(SECOND, None, &ListOptions::default()).await.unwrap().items.len(), 2);
+
+    // One that is no longer served is not found by clients, though it is still stored.
+    cluster
+        .redefine(|definition| {
+            let mut versions = definition.get_array("spec.versions").to_vec();
+            versions[1]["served"] = json!(false);
+            definition.set("spec.versions", versions);
+        })
+        .await;
+    assert_eq!(cluster.registry.find_served("example.com", "v2", "widgets").await.unwrap_err().code, 404);
+    assert!(cluster.get(WIDGETS, "default/a").await.is_ok());
+}
+
+#[tokio::test]
+async fn patches_know_the_schema() {
+    let cluster = cluster().await;
+    cluster.define(definition(vec![version("v1", true, spec())])).await;
+    cluster.create(WIDGETS, widget("a", json!({"parts": [{"name": "x", "size": 1}]}))).await.unwrap();
+    let merged =
+        cluster.patch(WIDGETS, "default/a", Patch::Merge(json!({"spec": {"replicas": 4, "odd": 1}}))).await;
+    assert_eq!(merged.unwrap().get("spec.replicas"), Some(&json!(4)));
+    assert_eq!(cluster.ctx.warnings.take(), ["unknown field \"spec.odd\""]);
+    let strict = Context { field_validation: FieldValidation::Strict, ..cluster.ctx.clone() };
+    let patch = Patch::Json(json!([{"op": "add", "path": "/spec/odd", "value": 1}]));
+    let refused =
+        cluster.registry.patch(&strict, &gvr(WIDGETS), Some("default"), "a", &patch).await.unwrap_err();
+    assert!(
+        refused.message.contains("strict decoding error: unknown field \"spec.odd\""),
+        "{}",
+        refused.message
+    );
+
+    let apply = |manager: &str, spec: Value, force| Patch::Apply {
+        document: json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec}),
+        manager: manager.to_owned(),
+        force,
+    };
+    let applied = cluster
+        .patch(WIDGETS, "default/a", apply("ann", json!({"parts": [{"name": "y", "size": 2}]}), false))
+        .await;
+    assert_eq!(
+        applied.unwrap().get("spec.parts"),
+        Some(&json!([{"name": "x", "size": 1}, {"name": "y", "size": 2}])),
+        "items are told apart by name"
+    );
+    let conflict = cluster
+        .patch(WIDGETS, "default/a", apply("bob", json!({"parts": [{"name": "y", "size": 3}]}), false))
+        .await;
+    assert_eq!(conflict.unwrap_err().code, 409);
+    let forced = cluster
+        .patch(WIDGETS, "default/a", apply("bob", json!({"parts": [{"name": "y", "size": 3}]}), true))
+        .await;
+    assert_eq!(forced.unwrap().pointer("/spec/parts/1/size"), Some(&json!(3)));
+    let missing = cluster.patch(WIDGETS, "default/new", Patch::Apply {
+        document: json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "new"}, "spec": {}}),
+        manager: "ann".to_owned(), force: false }).await;
+    assert_eq!(missing.unwrap().get("spec.color"), Some(&json!("blue")));
+}
+
+#[tokio::test]
+async fn fields_that_the_definition_names_select() {
+    let cluster = cluster().await;
+    let fields = json!([{"jsonPath": ".spec.color"}]);
+    cluster.define(definition(vec![with(version("v1", true, spec()), "selectableFields", fields)])).await;
+    for (name, color) in [("a", "red"), ("b", "blue"), ("c", "red")] {
+        cluster.create(WIDGETS, widget(name, json!({"color": color}))).await.unwrap();
+    }
+    for (selector, wanted) in [
+        ("spec.color=red", Ok("a c")),
+        ("spec.color!=red", Ok("b")),
+        ("spec.color=red,metadata.name=c", Ok("c")),
+        ("spec.replicas=1", Err(400)),
+    ] {
+        let options =
+            ListOptions { fields: FieldSelector::parse(selector).unwrap(), ..ListOptions::default() };
+        let got = cluster.list(WIDGETS, None, &options).await.map_err(|status| status.code).map(|list| {
+            list.items.iter().map(|item| item.header.name.to_string()).collect::<Vec<String>>().join(" ")
+        });
+        assert_eq!(got, wanted.map(str::to_owned), "{selector}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_definition_ends_what_depends_on_it() {
+    let cluster = cluster().await;
+    cluster.define(definition(vec![version("v1", true, spec())])).await;
+    cluster.create(WIDGETS, widget("a", json!({}))).await.unwrap();
+    let options = WatchOptions { resource_version: "0".to_owned(), ..WatchOptions::default() };
+    let mut watch = cluster.registry.watch(&cluster.ctx, &gvr(WIDGETS), None, &options).await.unwrap();
+    let mut seen = Vec::new();
+    let mut note = |item: WatchItem| match item {
+        WatchItem::Change { change, object, .. } => {
+            seen.push(format!("{} {}", change.as_str(), object.header.name))
+        }
+        WatchItem::Bookmark { .. } => seen.push("BOOKMARK".to_owned()),
+    };
+    note(watch.next().await.unwrap().unwrap());
+
+    let waits = cluster.delete(DEFINITIONS, "widgets.example.com", DeleteOptions::default()).await.unwrap();
+    let mut waits = waits.expect("held back until its objects are gone");
+    assert_eq!(waits.finalizers(), ["customresourcecleanup.apiextensions.k8s.io"]);
+    assert_eq!(waits.pointer("/status/conditions/2/reason"), Some(&json!("InstanceDeletionPending")));
+    let refused = cluster.create(WIDGETS, widget("late", json!({}))).await.unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert!(refused.message.contains("create not allowed while custom resource definition is terminating"));
+
+    // The watch survives changes of the definition, and hears of everything before it goes.
+    cluster.delete(WIDGETS, "default/a", DeleteOptions::default()).await.unwrap();
+    waits.metadata_mut().remove("finalizers");
+    waits.metadata_mut().remove("resourceVersion");
+    let current = cluster.get(DEFINITIONS, "widgets.example.com").await.unwrap();
+    waits.set("metadata.resourceVersion", current.resource_version());
+    cluster.status(DEFINITIONS, waits).await.unwrap();
+    assert_eq!(cluster.get(DEFINITIONS, "widgets.example.com").await.unwrap_err().code, 404);
+    while let Some(item) = watch.next().await {
+        note(item.unwrap());
+    }
+    assert_eq!(seen, ["ADDED a", "DELETED a"]);
+    assert_eq!(cluster.create(WIDGETS, widget("b", json!({}))).await.unwrap_err().code, 404);
+    assert!(cluster.registry.catalogue().is_empty());
+}
