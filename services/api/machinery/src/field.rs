@@ -46,6 +46,10 @@ impl Field {
     pub fn duplicate(&self, value: impl Into<Value>) -> FieldError {
         self.error(FieldErrorKind::Duplicate, value.into(), "")
     }
+    /// [`Field::duplicate`] where the value is too large to show.
+    pub fn duplicate_unshown(&self) -> FieldError {
+        self.error(FieldErrorKind::DuplicateUnshown, Value::Null, "")
+    }
     pub fn not_found(&self, value: impl Into<Value>) -> FieldError {
         self.error(FieldErrorKind::NotFound, value.into(), "")
     }
@@ -87,6 +91,7 @@ pub enum FieldErrorKind {
     NotFound,
     Required,
     Duplicate,
+    DuplicateUnshown,
     Invalid,
     /// As `Invalid`, the value left out (`field.OmitValueType` upstream).
     InvalidUnshown,
@@ -104,7 +109,7 @@ impl FieldErrorKind {
         match self {
             FieldErrorKind::NotFound => "FieldValueNotFound",
             FieldErrorKind::Required => "FieldValueRequired",
-            FieldErrorKind::Duplicate => "FieldValueDuplicate",
+            FieldErrorKind::Duplicate | FieldErrorKind::DuplicateUnshown => "FieldValueDuplicate",
             FieldErrorKind::Invalid | FieldErrorKind::InvalidUnshown => "FieldValueInvalid",
             FieldErrorKind::NotSupported => "FieldValueNotSupported",
             FieldErrorKind::Forbidden => "FieldValueForbidden",
@@ -119,7 +124,7 @@ impl FieldErrorKind {
         match self {
             FieldErrorKind::NotFound => "Not found",
             FieldErrorKind::Required => "Required value",
-            FieldErrorKind::Duplicate => "Duplicate value",
+            FieldErrorKind::Duplicate | FieldErrorKind::DuplicateUnshown => "Duplicate value",
             FieldErrorKind::Invalid | FieldErrorKind::InvalidUnshown | FieldErrorKind::TypeInvalid => {
                 "Invalid value"
             }
@@ -147,6 +152,7 @@ impl FieldError {
         let words = self.kind.words();
         let shown = match self.kind {
             FieldErrorKind::Required
+            | FieldErrorKind::DuplicateUnshown
             | FieldErrorKind::InvalidUnshown
             | FieldErrorKind::Forbidden
             | FieldErrorKind::TooLong

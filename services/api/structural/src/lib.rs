@@ -1,7 +1,7 @@
 //! Schemas of custom resources: what CustomResourceDefinitions say, and what follows from it.
 //!
 //! Start at [`Structural`], the schema of one version: it prunes, fills in defaults, validates (the object,
-//! its lists, embedded metadata), and shows itself as OpenAPI. [`Schema`] is one node of it, for those
+//! its lists, embedded metadata, rules in CEL), and shows itself as OpenAPI. [`Schema`] is one node of it, for those
 //! who walk it themselves, as server-side apply does.
 //!
 //! Everything here is a pure function of schema and value, worded as `k8s.io/apiextensions-apiserver` words
@@ -22,11 +22,14 @@ mod path;
 mod pattern;
 mod prune;
 mod publish;
+mod rules;
+mod scale;
 mod schema;
 mod structural;
 mod value;
 
 pub use definition::{Approval, approval_state, default_definition, is_protected_group, validate_definition};
 pub use publish::{Dialect, Published, publish};
+pub use scale::{ScalePaths, validate_scale};
 pub use schema::{ListType, MAX_DEPTH, Schema};
 pub use structural::{Part, Prune, Structural, Verdict};

@@ -109,7 +109,7 @@ impl Schema {
     /// Reads `JSONSchemaProps`. Members of another JSON type than they should have are left out: decoding
     /// the definition refuses those.
     pub(crate) fn read(props: &Value) -> Result<Schema, FieldError> {
-        read(props, 0)
+        Ok(*read(props, 0)?)
     }
 
     // ---- what others need to know of a schema: server-side apply, columns, tables ----
@@ -232,61 +232,37 @@ impl Rule {
     }
 }
 
-fn read(props: &Value, depth: usize) -> Result<Schema, FieldError> {
-    let empty = Map::new();
-    let props = props.as_object().unwrap_or(&empty);
+/// Written for small frames: this recurses as deep as requests may nest.
+fn read(props: &Value, depth: usize) -> Result<Box<Schema>, FieldError> {
+    let mut schema = Box::<Schema>::default();
+    let Value::Object(props) = props else { return Ok(schema) };
     if depth > MAX_DEPTH {
-        return Err(Field::new("openAPIV3Schema")
-            .invalid_unshown(format!("schemas may be nested at most {MAX_DEPTH} levels deep")));
+        return Err(too_deep());
     }
     let from = Reader { props, depth };
-    let unsupported = from.unsupported()?;
-    Ok(Schema {
-        description: from.text("description"),
-        kind: from.text("type"),
-        title: from.text("title"),
-        format: from.text("format"),
-        default: from.json("default"),
-        example: from.json("example"),
-        external_docs: from.json("externalDocs"),
-        nullable: from.flag("nullable"),
-        items: match props.get("items") {
-            Some(items @ Value::Object(_)) => Some(Box::new(read(items, depth + 1)?)),
-            _ => None,
-        },
-        properties: from.named("properties")?,
-        additional: from.additional("additionalProperties")?,
-        maximum: from.float("maximum"),
-        exclusive_maximum: from.flag("exclusiveMaximum"),
-        minimum: from.float("minimum"),
-        exclusive_minimum: from.flag("exclusiveMinimum"),
-        max_length: from.integer("maxLength"),
-        min_length: from.integer("minLength"),
-        pattern: Some(from.text("pattern")).filter(|text| !text.is_empty()).map(Pattern::new),
-        max_items: from.integer("maxItems"),
-        min_items: from.integer("minItems"),
-        unique_items: from.flag("uniqueItems"),
-        multiple_of: from.float("multipleOf"),
-        enumeration: from.list("enum").cloned().collect(),
-        max_properties: from.integer("maxProperties"),
-        min_properties: from.integer("minProperties"),
-        required: from.texts("required"),
-        all_of: from.schemas("allOf")?,
-        any_of: from.schemas("anyOf")?,
-        one_of: from.schemas("oneOf")?,
-        not: match props.get("not") {
-            Some(not @ Value::Object(_)) => Some(Box::new(read(not, depth + 1)?)),
-            _ => None,
-        },
-        preserve_unknown: props.get("x-kubernetes-preserve-unknown-fields").and_then(Value::as_bool),
-        embedded_resource: from.flag("x-kubernetes-embedded-resource"),
-        int_or_string: from.flag("x-kubernetes-int-or-string"),
-        list_map_keys: from.texts("x-kubernetes-list-map-keys"),
-        list_type: from.some_text("x-kubernetes-list-type"),
-        map_type: from.some_text("x-kubernetes-map-type"),
-        rules: from.list("x-kubernetes-validations").map(rule).collect(),
-        unsupported,
-    })
+    from.plain(&mut schema);
+    from.optional("items", &mut schema.items)?;
+    from.optional("not", &mut schema.not)?;
+    from.named("properties", &mut schema.properties)?;
+    from.list_of("allOf", &mut schema.all_of)?;
+    from.list_of("anyOf", &mut schema.any_of)?;
+    from.list_of("oneOf", &mut schema.one_of)?;
+    from.additional("additionalProperties", &mut schema.additional)?;
+    if UNSUPPORTED.iter().any(|key| props.contains_key(*key))
+        || props.get("items").is_some_and(Value::is_array)
+    {
+        schema.unsupported = from.unsupported()?;
+    }
+    Ok(schema)
+}
+
+const UNSUPPORTED: [&str; 7] =
+    ["id", "$schema", "$ref", "patternProperties", "definitions", "dependencies", "additionalItems"];
+
+#[cold]
+fn too_deep() -> FieldError {
+    Field::new("openAPIV3Schema")
+        .invalid_unshown(format!("schemas may be nested at most {MAX_DEPTH} levels deep"))
 }
 
 fn rule(value: &Value) -> Rule {
@@ -332,41 +308,86 @@ impl<'a> Reader<'a> {
     fn texts(&self, key: &str) -> Vec<String> {
         self.list(key).filter_map(Value::as_str).map(str::to_owned).collect()
     }
-    fn schemas(&self, key: &str) -> Result<Vec<Schema>, FieldError> {
-        self.list(key).map(|props| read(props, self.depth + 1)).collect()
+    /// What has nothing below it.
+    #[inline(never)]
+    fn plain(&self, schema: &mut Schema) {
+        schema.description = self.text("description");
+        schema.kind = self.text("type");
+        schema.title = self.text("title");
+        schema.format = self.text("format");
+        schema.default = self.json("default");
+        schema.example = self.json("example");
+        schema.external_docs = self.json("externalDocs");
+        schema.nullable = self.flag("nullable");
+        schema.maximum = self.float("maximum");
+        schema.exclusive_maximum = self.flag("exclusiveMaximum");
+        schema.minimum = self.float("minimum");
+        schema.exclusive_minimum = self.flag("exclusiveMinimum");
+        schema.max_length = self.integer("maxLength");
+        schema.min_length = self.integer("minLength");
+        schema.pattern = Some(self.text("pattern")).filter(|text| !text.is_empty()).map(Pattern::new);
+        schema.max_items = self.integer("maxItems");
+        schema.min_items = self.integer("minItems");
+        schema.unique_items = self.flag("uniqueItems");
+        schema.multiple_of = self.float("multipleOf");
+        schema.enumeration = self.list("enum").cloned().collect();
+        schema.max_properties = self.integer("maxProperties");
+        schema.min_properties = self.integer("minProperties");
+        schema.required = self.texts("required");
+        schema.preserve_unknown =
+            self.props.get("x-kubernetes-preserve-unknown-fields").and_then(Value::as_bool);
+        schema.embedded_resource = self.flag("x-kubernetes-embedded-resource");
+        schema.int_or_string = self.flag("x-kubernetes-int-or-string");
+        schema.list_map_keys = self.texts("x-kubernetes-list-map-keys");
+        schema.list_type = self.some_text("x-kubernetes-list-type");
+        schema.map_type = self.some_text("x-kubernetes-map-type");
+        schema.rules = self.list("x-kubernetes-validations").map(rule).collect();
     }
-    fn named(&self, key: &str) -> Result<BTreeMap<String, Schema>, FieldError> {
-        let members = self.props.get(key).and_then(Value::as_object).into_iter().flatten();
-        members.map(|(name, props)| Ok((name.clone(), read(props, self.depth + 1)?))).collect()
+
+    fn optional(&self, key: &str, into: &mut Option<Box<Schema>>) -> Result<(), FieldError> {
+        if let Some(props @ Value::Object(_)) = self.props.get(key) {
+            *into = Some(read(props, self.depth + 1)?);
+        }
+        Ok(())
     }
-    fn additional(&self, key: &str) -> Result<Option<Additional>, FieldError> {
-        Ok(match self.props.get(key) {
-            Some(Value::Bool(allows)) => Some(Additional { allows: *allows, schema: None }),
+    fn list_of(&self, key: &str, into: &mut Vec<Schema>) -> Result<(), FieldError> {
+        for props in self.list(key) {
+            into.push(*read(props, self.depth + 1)?);
+        }
+        Ok(())
+    }
+    fn named(&self, key: &str, into: &mut BTreeMap<String, Schema>) -> Result<(), FieldError> {
+        for (name, props) in self.props.get(key).and_then(Value::as_object).into_iter().flatten() {
+            into.insert(name.clone(), *read(props, self.depth + 1)?);
+        }
+        Ok(())
+    }
+    fn additional(&self, key: &str, into: &mut Option<Additional>) -> Result<(), FieldError> {
+        match self.props.get(key) {
+            Some(Value::Bool(allows)) => *into = Some(Additional { allows: *allows, schema: None }),
             Some(props @ Value::Object(_)) => {
-                Some(Additional { allows: true, schema: Some(Box::new(read(props, self.depth + 1)?)) })
+                *into = Some(Additional { allows: true, schema: Some(read(props, self.depth + 1)?) });
             }
-            _ => None,
-        })
+            _ => {}
+        }
+        Ok(())
     }
+    #[inline(never)]
     fn unsupported(&self) -> Result<Option<Box<Unsupported>>, FieldError> {
-        let dependencies = match self.props.get("dependencies") {
-            Some(Value::Object(members)) => {
-                let schemas = members.iter().filter(|(_, props)| props.is_object());
-                let read = schemas.map(|(name, props)| Ok((name.clone(), read(props, self.depth + 1)?)));
-                Some(read.collect::<Result<_, FieldError>>()?)
+        let mut found = Box::<Unsupported>::default();
+        found.id = self.text("id");
+        found.schema = self.text("$schema");
+        found.reference = self.some_text("$ref");
+        self.named("patternProperties", &mut found.pattern_properties)?;
+        self.named("definitions", &mut found.definitions)?;
+        if let Some(Value::Object(members)) = self.props.get("dependencies") {
+            let schemas = found.dependencies.insert(BTreeMap::new());
+            for (name, props) in members.iter().filter(|(_, props)| props.is_object()) {
+                schemas.insert(name.clone(), *read(props, self.depth + 1)?);
             }
-            _ => None,
-        };
-        let found = Unsupported {
-            id: self.text("id"),
-            schema: self.text("$schema"),
-            reference: self.some_text("$ref"),
-            pattern_properties: self.named("patternProperties")?,
-            definitions: self.named("definitions")?,
-            dependencies,
-            additional_items: self.additional("additionalItems")?,
-            item_list: self.schemas("items")?,
-        };
-        Ok(Some(found).filter(|found| *found != Unsupported::default()).map(Box::new))
+        }
+        self.additional("additionalItems", &mut found.additional_items)?;
+        self.list_of("items", &mut found.item_list)?;
+        Ok(Some(found).filter(|found| **found != Unsupported::default()))
     }
 }

@@ -5,15 +5,16 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
-use api_machinery::{Field, FieldError};
+use api_machinery::{Field, FieldError, FieldErrorKind};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::correlate::Correlated;
 use crate::metadata::Coerce;
 use crate::prune::Unknown;
+use crate::rules::{self, Rules};
 use crate::schema::Schema;
 use crate::{default, lists, metadata, nonstructural, prune, value};
 
@@ -21,6 +22,8 @@ use crate::{default, lists, metadata, nonstructural, prune, value};
 #[derive(Debug)]
 pub struct Structural {
     root: Schema,
+    /// Compiled when an object is first validated: a schema may be read only to be shown.
+    rules: OnceLock<Option<Rules>>,
 }
 
 /// How [`Structural::prune`] goes about it.
@@ -91,7 +94,7 @@ impl Structural {
         let root = Schema::read(props).map_err(|error| vec![error])?;
         match nonstructural::unsupported(&root) {
             Some(why) => Err(vec![Field::new("openAPIV3Schema").invalid("", why)]),
-            None => Ok(Structural { root }),
+            None => Ok(Structural { root, rules: OnceLock::new() }),
         }
     }
 
@@ -146,7 +149,25 @@ impl Structural {
         if !found.is_empty() && old.is_none_or(|old| duplicates(old).is_empty()) {
             errors.extend(found);
         }
-        Verdict { errors, warnings: Vec::new() }
+        let mut warnings = Vec::new();
+        if let Some(rules) = self.rules() {
+            if errors.iter().any(blocks_rules) {
+                let at = FieldError {
+                    field: "<nil>".to_owned(),
+                    ..Field::default().invalid(Value::Null, UNCHECKED)
+                };
+                errors.push(at);
+            } else {
+                let broken = rules.validate(&Field::default(), new, old, past, &mut rules::budget());
+                errors.extend(broken.errors);
+                warnings = broken.warnings;
+            }
+        }
+        Verdict { errors, warnings }
+    }
+
+    fn rules(&self) -> Option<&Rules> {
+        self.rules.get_or_init(|| Rules::of(&self.root, true)).as_ref()
     }
 
     fn validate_status(
@@ -165,6 +186,14 @@ impl Structural {
         };
         value::validate(&Field::new("status"), status, schema, past)
     }
+}
+
+const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+/// Rules are written for values that are what their schema says, and of a size that was estimated.
+fn blocks_rules(error: &FieldError) -> bool {
+    use FieldErrorKind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+    matches!(error.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
 }
 
 /// The schema may name fields of metadata, but neither prunes nor fills them in.

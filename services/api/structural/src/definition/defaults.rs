@@ -2,11 +2,13 @@
 //!
 //! After `apiserver/schema/defaulting/{validation,prune}.go` of `k8s.io/apiextensions-apiserver`.
 
+use api_cel::Budget;
 use api_machinery::{Field, FieldError};
 use serde_json::{Value, json};
 
 use crate::metadata::{self, Coerce};
 use crate::prune::{METADATA, Unknown, prune};
+use crate::rules::{self, Rules};
 use crate::schema::Schema;
 use crate::value;
 
@@ -39,7 +41,8 @@ impl Way<'_> {
 
 /// What is wrong with the defaults of a structural schema, the root of a resource.
 pub(super) fn validate(at: &Field, schema: &Schema, pruned: bool, errors: &mut Vec<FieldError>) {
-    walk(at, schema, true, Around { schema, way: &Way::Root, in_metadata: false }, pruned, errors);
+    let around = Around { schema, way: &Way::Root, in_metadata: false };
+    Check { pruned, budget: rules::budget(), errors }.walk(at, schema, true, around);
 }
 
 /// The resource that a part of the schema belongs to.
@@ -51,82 +54,91 @@ struct Around<'a> {
     in_metadata: bool,
 }
 
-fn walk(
-    at: &Field,
-    schema: &Schema,
-    is_root: bool,
-    around: Around<'_>,
+struct Check<'a> {
+    /// Whether defaults have to be free of unknown fields.
     pruned: bool,
-    errors: &mut Vec<FieldError>,
-) {
-    let embedded = is_root || schema.embedded_resource;
-    let around = match embedded {
-        true => Around { schema, way: &Way::Root, in_metadata: false },
-        false => around,
-    };
-    if let Some(default) = &schema.default {
-        validate_one(&at.child("default"), default, schema, embedded, around, pruned, errors);
-    }
-    // Defaults are not allowed below `additionalProperties` of metadata, and apply to no absent value
-    // elsewhere.
-    if let Some(items) = schema.items() {
-        let way = Way::Item(around.way);
-        walk(&at.child("items"), items, false, Around { way: &way, ..around }, pruned, errors);
-    }
-    for (key, property) in &schema.properties {
-        let way = Way::Key(around.way, key);
-        let in_metadata = around.in_metadata || (embedded && METADATA.contains(&key.as_str()));
-        let around = Around { way: &way, in_metadata, ..around };
-        walk(&at.child("properties").key(key), property, false, around, pruned, errors);
-    }
+    /// What rules on all of the defaults may cost.
+    budget: Budget,
+    errors: &'a mut Vec<FieldError>,
 }
 
-fn validate_one(
-    at: &Field,
-    default: &Value,
-    schema: &Schema,
-    embedded: bool,
-    around: Around<'_>,
-    pruned: bool,
-    errors: &mut Vec<FieldError>,
-) {
-    let strict = Coerce { drop_malformed: false, unknown: false };
-    let mut found = Vec::new();
-    if around.in_metadata {
-        let mut whole = around.way.around(default.clone());
-        if let Some(members) = whole.as_object_mut() {
-            members.entry("kind").or_insert_with(|| "Validation".into());
-            members.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+impl Check<'_> {
+    fn walk(&mut self, at: &Field, schema: &Schema, is_root: bool, around: Around<'_>) {
+        let embedded = is_root || schema.embedded_resource;
+        let around = match embedded {
+            true => Around { schema, way: &Way::Root, in_metadata: false },
+            false => around,
+        };
+        if let Some(default) = &schema.default {
+            self.one(&at.child("default"), default, schema, embedded, around);
         }
-        let invalid =
-            |why: String| at.invalid(default.clone(), format!("must result in valid metadata: {why}"));
-        match metadata::coerce(&Field::default(), &mut whole, around.schema, true, strict) {
-            Err(error) => found.push(invalid(error.to_string())),
-            Ok(_) => {
-                let mut wrong = Vec::new();
-                metadata::validate(&Field::default(), &whole, around.schema, true, &mut wrong);
-                if !wrong.is_empty() {
-                    found.push(invalid(aggregate(&wrong)));
-                }
+        // Defaults are not allowed below `additionalProperties` of metadata, and apply to no absent value
+        // elsewhere.
+        if let Some(items) = schema.items() {
+            let way = Way::Item(around.way);
+            self.walk(&at.child("items"), items, false, Around { way: &way, ..around });
+        }
+        for (key, property) in &schema.properties {
+            let way = Way::Key(around.way, key);
+            let in_metadata = around.in_metadata || (embedded && METADATA.contains(&key.as_str()));
+            let around = Around { way: &way, in_metadata, ..around };
+            self.walk(&at.child("properties").key(key), property, false, around);
+        }
+    }
+
+    fn one(&mut self, at: &Field, default: &Value, schema: &Schema, embedded: bool, around: Around<'_>) {
+        let mut found = match around.in_metadata {
+            true => in_metadata(at, default, around),
+            false => self.outside(at, default, schema, embedded),
+        };
+        if found.is_empty() {
+            found = value::validate(at, default, schema, None);
+        }
+        if found.is_empty()
+            && let Some(rules) = Rules::of(schema, embedded)
+        {
+            found = rules.validate(at, default, Some(default), None, &mut self.budget).errors;
+            if found.is_empty() {
+                // Rules with an optional oldSelf have to hold as well where there was nothing before.
+                found = rules.validate(at, default, None, None, &mut self.budget).errors;
             }
         }
-    } else {
-        if pruned {
+        self.errors.extend(found);
+    }
+
+    fn outside(&mut self, at: &Field, default: &Value, schema: &Schema, embedded: bool) -> Vec<FieldError> {
+        if self.pruned {
             let mut left = default.clone();
             prune(&mut left, Some(schema), embedded, &mut Unknown::new(false));
             if left != *default {
-                errors.push(at.invalid(default.clone(), "must not have unknown fields"));
+                self.errors.push(at.invalid(default.clone(), "must not have unknown fields"));
             }
         }
-        match metadata::coerce(at, &mut default.clone(), schema, embedded, strict) {
+        let mut found = Vec::new();
+        match metadata::coerce(at, &mut default.clone(), schema, embedded, STRICT) {
             Err(error) => found.push(error),
             Ok(_) => metadata::validate(at, default, schema, embedded, &mut found),
         }
+        found
     }
-    if found.is_empty() {
-        found = value::validate(at, default, schema, None);
+}
+
+const STRICT: Coerce = Coerce { drop_malformed: false, unknown: false };
+
+/// A default within metadata is judged with the object around it.
+fn in_metadata(at: &Field, default: &Value, around: Around<'_>) -> Vec<FieldError> {
+    let mut whole = around.way.around(default.clone());
+    if let Some(members) = whole.as_object_mut() {
+        members.entry("kind").or_insert_with(|| "Validation".into());
+        members.entry("apiVersion").or_insert_with(|| "validation/v1".into());
     }
-    errors.extend(found);
+    let invalid = |why: String| at.invalid(default.clone(), format!("must result in valid metadata: {why}"));
+    let mut wrong = Vec::new();
+    match metadata::coerce(&Field::default(), &mut whole, around.schema, true, STRICT) {
+        Err(error) => return vec![invalid(error.to_string())],
+        Ok(_) => metadata::validate(&Field::default(), &whole, around.schema, true, &mut wrong),
+    }
+    if wrong.is_empty() { Vec::new() } else { vec![invalid(aggregate(&wrong))] }
 }
 
 /// Several errors as one.

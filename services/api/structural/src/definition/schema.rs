@@ -1,7 +1,9 @@
 //! One schema of a definition: what it may say, and what its rules may cost.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use api_cel::limits::{STATIC_LIMIT, STATIC_LIMIT_OF_SCHEMA as TOTAL_COST, max_cardinality};
 use api_machinery::{Field, FieldError};
 use serde_json::{Value, json};
 
@@ -11,6 +13,7 @@ use crate::nonstructural;
 use crate::path;
 use crate::prune::METADATA;
 use crate::publish::TYPES;
+use crate::rules;
 use crate::schema::{Schema, Unsupported};
 
 /// `apiextensions` of one schema: how strict to be.
@@ -137,9 +140,6 @@ impl Cost {
         errors.push(at.forbidden(too_costly(what, self.total, TOTAL_COST)));
     }
 }
-
-/// What all rules of a schema may be estimated at.
-const TOTAL_COST: u64 = 100_000_000;
 
 fn too_costly(what: &str, cost: u64, limit: u64) -> String {
     let factor = cost as f64 / limit as f64;
@@ -393,7 +393,48 @@ impl Walk<'_> {
         scope: Scope,
         errors: &mut Vec<FieldError>,
     ) {
-        let _ = (at, schema, is_root, flags, scope, errors, &mut self.cost, self.how.suppress_cost);
+        let rules_at = at.child("x-kubernetes-validations");
+        let root = is_root || schema.embedded_resource;
+        let Some(decl) = rules::declare(schema, root, rules::SELF).map(Arc::new) else {
+            errors.push(rules_at.internal(
+                "internal error: failed to retrieve type information for x-kubernetes-validations",
+            ));
+            return;
+        };
+        let often = scope.cardinality.unwrap_or_else(|| max_cardinality(decl.min_size));
+        for (index, compiled) in rules::compile(schema, &decl).iter().enumerate() {
+            let at = rules_at.index(index);
+            let rule_at = at.child("rule");
+            let cost = compiled.max_cost().saturating_mul(often);
+            if !self.how.suppress_cost && cost > STATIC_LIMIT {
+                errors.push(rule_at.forbidden(too_costly("estimated rule cost", cost, STATIC_LIMIT)));
+            }
+            self.cost.observe(rule_at.clone(), cost);
+            if let Err(why) = &compiled.program {
+                errors.push(rule_at.invalid(compiled.rule.shown(), why.as_str()));
+            }
+            let message_at = at.child("messageExpression");
+            if let Some(Err(why)) = &compiled.message {
+                errors.push(message_at.invalid(compiled.rule.shown(), why.as_str()));
+            } else if let Some(cost) = compiled.message_max_cost() {
+                if !self.how.suppress_cost && cost > STATIC_LIMIT {
+                    let why = too_costly("estimated messageExpression cost", cost, STATIC_LIMIT);
+                    errors.push(message_at.forbidden(why));
+                }
+                self.cost.observe(message_at, cost);
+            }
+            if compiled.uses_old_self {
+                if let Some(within) = &flags.uncorrelatable {
+                    errors.push(rule_at.invalid(
+                        compiled.rule.rule.as_str(),
+                        format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"),
+                    ));
+                }
+            } else if let Some(optional) = compiled.rule.optional_old_self {
+                let why = "may not be set if oldSelf is not used in rule";
+                errors.push(at.child("optionalOldSelf").invalid(optional, why));
+            }
+        }
     }
 }
 

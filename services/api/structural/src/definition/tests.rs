@@ -485,3 +485,107 @@ fn groups_of_the_community_need_approval() {
     }
     assert!(is_protected_group("k8s.io") && !is_protected_group("myk8s.io"));
 }
+
+/// Field and kind of each error: estimates are `api-cel`'s to get right.
+fn check_rules(schema: Value, expected: &[&str]) {
+    let errors = validate_definition(&widgets(schema.clone()), None);
+    let shown: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            let field = error.field.replace("spec.validation.openAPIV3Schema", "S");
+            let detail = error.detail.split(" (try").next().unwrap_or_default();
+            let detail = detail.split('\n').next().unwrap_or_default();
+            format!("{field}: {detail}")
+        })
+        .collect();
+    assert_eq!(shown, expected, "{schema}");
+}
+
+#[test]
+fn rules_compile_and_cost_little() {
+    let rule = |rule: &str| json!([{"rule": rule}]);
+    let with = |value: Value| json!({"type": "object", "properties": {"v": value}});
+    let rules = "x-kubernetes-validations";
+    check_rules(with(json!({"type": "integer", rules: rule("self < 1024")})), &[]);
+    check_rules(
+        with(json!({"type": "integer", rules: rule("self + 1")})),
+        &["S.properties[v].x-kubernetes-validations[0].rule: cel expression must evaluate to a bool"],
+    );
+    check_rules(
+        with(json!({"type": "integer", rules: rule("slef < 1")})),
+        &[
+            "S.properties[v].x-kubernetes-validations[0].rule: compilation failed: ERROR: <input>:1:1: undeclared reference to 'slef' (in container '')",
+        ],
+    );
+    check_rules(
+        with(json!({"type": "integer", rules: [{"rule": "true", "messageExpression": "1"}]})),
+        &[
+            "S.properties[v].x-kubernetes-validations[0].messageExpression: messageExpression must evaluate to a string",
+        ],
+    );
+    // A rule is not looked at where the schema below it is wrong.
+    check_rules(
+        json!({"type": "object", "properties": {"v": {"type": "object", "properties": {"f": {"type": "integer"}},
+            "additionalProperties": {"type": "string"}}}, rules: rule("self.nothing > 50")}),
+        &["S.properties[v].additionalProperties: additionalProperties and properties are mutual exclusive"],
+    );
+    let nested = |items: Value, properties: Value, key: Value| {
+        let mut list = json!({"type": "array", rules: rule("self.all(x, x.all(y, x[y].key == x[y].key))"),
+            "items": {"type": "object", "additionalProperties": {"type": "object", "required": ["key"],
+                "properties": {"key": key}}}});
+        list["maxItems"] = items;
+        list["items"]["maxProperties"] = properties;
+        with(list)
+    };
+    let many = [
+        "S.properties[v].x-kubernetes-validations[0].rule: estimated rule cost exceeds budget by factor of more than 100x",
+        "S.properties[v].x-kubernetes-validations[0].rule: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+        "S: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of more than 100x",
+    ];
+    let text = json!({"type": "string"});
+    let short = json!({"type": "string", "maxLength": 10});
+    check_rules(nested(json!(null), json!(null), text), &many);
+    check_rules(nested(json!(null), json!(null), short.clone()), &many);
+    check_rules(nested(json!(10), json!(10), short), &[]);
+    check_rules(nested(json!(4), json!(null), json!({"type": "number"})), &[]);
+    let long = json!({"type": "string", "maxLength": 5000, rules: rule("self.contains('keyword')")});
+    check_rules(
+        json!({"type": "object", "properties": {
+            "list": {"type": "array", "maxItems": 100000, "items": long},
+            "map": {"type": "object", "maxProperties": 1000, "additionalProperties": long},
+            "field": {"type": "integer", rules: rule("self > 50 && self < 100")}}}),
+        &[
+            "S.properties[list].items.x-kubernetes-validations[0].rule: estimated rule cost exceeds budget by factor of 20.0x",
+            "S.properties[list].items.x-kubernetes-validations[0].rule: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            "S.properties[map].additionalProperties.x-kubernetes-validations[0].rule: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            "S: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of 2.0x",
+        ],
+    );
+}
+
+#[test]
+fn transitions_need_identity() {
+    let rules = "x-kubernetes-validations";
+    let item = json!({"type": "integer", rules: [{"rule": "self >= oldSelf"}]});
+    check_rules(
+        json!({"type": "object", "properties": {"l": {"type": "array", "maxItems": 5, "items": item}}}),
+        &[
+            "S.properties[l].items.x-kubernetes-validations[0].rule: oldSelf cannot be used on the uncorrelatable portion of the schema within spec.validation.openAPIV3Schema.properties[l]",
+        ],
+    );
+    check_rules(
+        json!({"type": "object", "properties": {"m": {"type": "object", "maxProperties": 5, "additionalProperties": item}}}),
+        &[],
+    );
+    check_rules(
+        json!({"type": "object", "properties": {"a": {"type": "integer", rules: [{"rule": "self > 1", "optionalOldSelf": true}]}}}),
+        &[
+            "S.properties[a].x-kubernetes-validations[0].optionalOldSelf: may not be set if oldSelf is not used in rule",
+        ],
+    );
+    // Rules hold for defaults too.
+    check_rules(
+        json!({"type": "object", "properties": {"a": {"type": "integer", "default": 1, rules: [{"rule": "self > 1"}]}}}),
+        &["S.properties[a].default: failed rule: self > 1"],
+    );
+}
