@@ -87,7 +87,24 @@ fn translate(text: &str) -> Result<String, String> {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len() + 16);
     let mut at = 0;
+    // Where the repetition before this place began, if one ended here: Go takes no second one.
+    let mut repeated: Option<usize> = None;
     while at < chars.len() {
+        if let Some(end) = repetition(&chars, at) {
+            if let Some(start) = repeated {
+                let shown: String = chars[start..end].iter().collect();
+                return Err(format!("invalid nested repetition operator: `{shown}`"));
+            }
+            if at == 0 || opens(&chars, at) {
+                let shown: String = chars[at..end].iter().collect();
+                return Err(format!("missing argument to repetition operator: `{shown}`"));
+            }
+            out.extend(&chars[at..end]);
+            repeated = Some(at);
+            at = end;
+            continue;
+        }
+        repeated = None;
         match chars[at] {
             '\\' => at = escape(&chars, at, &mut out)?,
             '[' => at = class(&chars, at, &mut out)?,
@@ -112,6 +129,26 @@ fn translate(text: &str) -> Result<String, String> {
         }
     }
     Ok(out)
+}
+
+/// Whether nothing stands before this place that could be repeated. The `?` of `(?:` is no repetition.
+fn opens(chars: &[char], at: usize) -> bool {
+    let escaped = chars[..at - 1].iter().rev().take_while(|&&char| char == '\\').count() % 2 == 1;
+    match chars[at - 1] {
+        '|' => !escaped,
+        '(' => !escaped && chars[at] != '?',
+        _ => false,
+    }
+}
+
+/// Where a repetition that starts here ends, with the `?` that makes it lazy.
+fn repetition(chars: &[char], at: usize) -> Option<usize> {
+    let end = match chars[at] {
+        '*' | '+' | '?' => at + 1,
+        '{' if is_count(&chars[at..]) => at + 1 + chars[at..].iter().position(|&char| char == '}')?,
+        _ => return None,
+    };
+    Some(if chars.get(end) == Some(&'?') { end + 1 } else { end })
 }
 
 /// `{2}`, `{2,}`, `{2,3}`
@@ -306,6 +343,8 @@ mod tests {
             ("^[\\w-]+$", "a-b", true),
             ("^a{,2}$", "a{,2}", true),
             ("^a{1,2}$", "aa", true),
+            ("^a+?b*?$", "ab", true),
+            ("^(?:a|\\|*)$", "||", true),
             ("^{}$", "{}", true),
             ("^[[a]+$", "[a", true),
             ("^[a&&b]+$", "a&b", true),
@@ -338,6 +377,10 @@ mod tests {
             ("a)", "error parsing regexp: unexpected ): `a)`"),
             ("a(?!b)", "error parsing regexp: invalid or unsupported Perl syntax: `(?!`"),
             ("(?<=b)a", "error parsing regexp: invalid or unsupported Perl syntax: `(?<`"),
+            ("+", "error parsing regexp: missing argument to repetition operator: `+`"),
+            ("a|*", "error parsing regexp: missing argument to repetition operator: `*`"),
+            ("x++", "error parsing regexp: invalid nested repetition operator: `++`"),
+            ("a{2}*?", "error parsing regexp: invalid nested repetition operator: `{2}*?`"),
             ("\\y", "error parsing regexp: invalid escape sequence: `\\y`"),
             ("a\\", "error parsing regexp: trailing backslash at end of expression: ``"),
         ] {

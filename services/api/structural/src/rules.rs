@@ -308,9 +308,8 @@ impl<'a> Variables<'a> {
         old: Option<&Result<Cel<'a>, api_cel::ConvertError>>,
         optional: bool,
     ) -> Result<Variables<'a>, String> {
-        let read = |value: &Result<Cel<'a>, api_cel::ConvertError>| {
-            value.as_ref().map(Cel::clone).map_err(ToString::to_string)
-        };
+        let read =
+            |value: &Result<Cel<'a>, api_cel::ConvertError>| value.clone().map_err(|error| error.to_string());
         let old = old.map(read).transpose()?;
         let old = match optional {
             true => Some(old.map_or(Cel::Optional(None), Cel::some)),

@@ -212,9 +212,8 @@ fn type_of(value: &Value, schema: &Schema, format: &str, at: &At<'_>, found: &mu
     let numeric = types.contains(&"number") || types.contains(&"integer");
     if !is_text && !format.is_empty() && !fits && own_format != format {
         found.add(Flaw::wrong_type(&at.path(), format, own_format));
-    } else if !numeric && !format.is_empty() && is_text {
-        found.checks += 1;
-    } else if fits {
+    } else if fits || (!numeric && !format.is_empty() && is_text) {
+        // A string or list with a format passes here: the format is what is looked at.
         found.checks += 1;
     } else {
         found.add(wanted(&at.path(), kind));

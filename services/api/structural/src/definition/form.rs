@@ -11,7 +11,7 @@ pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(super) fn list<'a>(value: Option<&'a Value>) -> &'a [Value] {
+pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 

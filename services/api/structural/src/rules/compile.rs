@@ -68,6 +68,10 @@ fn compile_rule(schema: &Schema, rule: &Rule, env: &Env) -> Compiled {
             compiled.program = Err(format!("compilation failed: {issues}"));
             return compiled;
         }
+        Err(Wrong::Whole(why)) => {
+            compiled.program = Err(why);
+            return compiled;
+        }
         Err(Wrong::Type) => {
             compiled.program = Err("cel expression must evaluate to a bool".to_owned());
             return compiled;
@@ -79,6 +83,7 @@ fn compile_rule(schema: &Schema, rule: &Rule, env: &Env) -> Compiled {
         let message = expression(env, &rule.message_expression, &Type::String);
         compiled.message = Some(message.map_err(|wrong| match wrong {
             Wrong::Issues(issues) => format!("messageExpression compilation failed: {issues}"),
+            Wrong::Whole(why) => why.replacen("program instantiation", "messageExpression instantiation", 1),
             Wrong::Type => "messageExpression must evaluate to a string".to_owned(),
         }));
     }
@@ -91,10 +96,15 @@ fn compile_rule(schema: &Schema, rule: &Rule, env: &Env) -> Compiled {
 
 enum Wrong {
     Issues(String),
+    Whole(String),
     Type,
 }
 
 fn expression(env: &Env, source: &str, wanted: &Type) -> Result<Program, Wrong> {
-    let program = api_cel::compile(env, source).map_err(|issues| Wrong::Issues(api_cel::render(&issues)))?;
+    let program = api_cel::compile(env, source).map_err(|issues| match issues.as_slice() {
+        // Of no place in the source: patterns that are not regular expressions.
+        [one] if one.message.starts_with("program instantiation failed") => Wrong::Whole(one.message.clone()),
+        issues => Wrong::Issues(api_cel::render(issues)),
+    })?;
     if program.output() == wanted { Ok(program) } else { Err(Wrong::Type) }
 }

@@ -57,7 +57,7 @@ impl Range {
                 _ => integer.is_some(),
             }
         } else if self.format == "float" {
-            number.float().abs() <= f64::from(f32::MAX)
+            (number.float() as f32).is_finite()
         } else {
             true
         };
