@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use crate::nonstructural;
 use crate::publish::has_unknown_types;
 use crate::schema::Schema;
+use crate::value;
 use form::{Form, text};
 
 /// What defaulting does to a definition.
@@ -67,6 +68,27 @@ pub fn default_definition(definition: &mut Value) {
         }
         status["storedVersions"] = json!([storage]);
     }
+}
+
+/// For `Warning` headers: formats that nobody knows, which are not looked at in values. Those that `old` had
+/// already are not mentioned again.
+pub fn definition_warnings(definition: &Value, old: Option<&Value>) -> Vec<String> {
+    let unknown = |definition: &Value| {
+        let mut formats = Vec::new();
+        for schema in Form::of(definition).schemas() {
+            schema.any(&mut |schema| {
+                let format = &schema.format;
+                if value::effective_format(schema) != format && !formats.contains(format) {
+                    formats.push(format.clone());
+                }
+                false
+            });
+        }
+        formats
+    };
+    let known = old.map(unknown).unwrap_or_default();
+    let new = unknown(definition).into_iter().filter(|format| !known.contains(format));
+    new.map(|format| format!("unrecognized format {format:?}")).collect()
 }
 
 /// How strict to be: all of it for a new definition, less for one that was already otherwise.

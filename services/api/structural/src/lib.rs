@@ -28,7 +28,10 @@ mod schema;
 mod structural;
 mod value;
 
-pub use definition::{Approval, approval_state, default_definition, is_protected_group, validate_definition};
+pub use definition::{
+    Approval, approval_state, default_definition, definition_warnings, is_protected_group,
+    validate_definition,
+};
 pub use publish::{Dialect, Published, publish};
 pub use scale::{ScalePaths, validate_scale};
 pub use schema::{ListType, MAX_DEPTH, Schema};

@@ -175,7 +175,7 @@ fn types(schema: &Schema) -> &'static [&'static str] {
 }
 
 /// Formats that don't belong to the type, or that nobody knows, are as if not there.
-fn effective_format(schema: &Schema) -> &str {
+pub(crate) fn effective_format(schema: &Schema) -> &str {
     let format = schema.format.as_str();
     let known = match types(schema) {
         [] | ["string"] | [_, _] => formats::check(format).is_some(),

@@ -589,3 +589,20 @@ fn transitions_need_identity() {
         &["S.properties[a].default: failed rule: self > 1"],
     );
 }
+
+#[test]
+fn unknown_formats_are_warned_of_once() {
+    let with = |formats: &[&str]| {
+        let properties: serde_json::Map<String, Value> = formats
+            .iter()
+            .enumerate()
+            .map(|(index, format)| (format!("p{index}"), json!({"type": "string", "format": format})))
+            .collect();
+        widgets(json!({"type": "object", "properties": properties}))
+    };
+    assert_eq!(
+        definition_warnings(&with(&["date", "x", "int64", "x"]), None),
+        ["unrecognized format \"x\"", "unrecognized format \"int64\"",]
+    );
+    assert_eq!(definition_warnings(&with(&["x", "y"]), Some(&with(&["x"]))), ["unrecognized format \"y\""]);
+}
