@@ -239,6 +239,14 @@ impl CreateError {
             _ => None,
         }
     }
+
+    /// In a person's words: what was tried, why not, what to do.
+    pub fn told(&self, doing: &str) -> Diagnostic {
+        match self {
+            CreateError::Client(error) => client_refused(doing, error),
+            CreateError::Journal(_) | CreateError::Request(_) => refused(doing, self, None),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -259,7 +267,7 @@ pub fn no_organization() -> Diagnostic {
 }
 
 /// The manager's refusal in a person's words: what was tried, why not, what to do.
-pub fn refused(doing: &str, error: &(dyn std::error::Error + 'static), status: Option<u16>) -> Diagnostic {
+fn refused(doing: &str, error: &(dyn std::error::Error + 'static), status: Option<u16>) -> Diagnostic {
     let mut why = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -289,9 +297,16 @@ pub fn refused(doing: &str, error: &(dyn std::error::Error + 'static), status: O
     Diagnostic::error(format!("Cannot {doing}"), format!("{why}{stop}{hint}"))
 }
 
-/// [`refused`] for the client's own error.
+/// [`refused`] for the client's own error, at the attribute that the manager names.
 pub fn client_refused(doing: &str, error: &ClientError) -> Diagnostic {
-    refused(doing, error, error.status())
+    let told = refused(doing, error, error.status());
+    match error.fields() {
+        [field, ..] => match field.member() {
+            Some(attribute) => told.at(attribute),
+            None => told,
+        },
+        [] => told,
+    }
 }
 
 impl WaitError {

@@ -133,7 +133,9 @@ impl Cell for Orders {
         let request = request.into_inner();
         let hosted = self.hosted(&request.cluster_id)?;
         let lifetime = Duration::from_secs(request.lifetime_seconds);
-        let made = join_tokens::create(&hosted, self.0.clock.now(), lifetime, &request.description).await?;
+        let now = self.0.clock.now();
+        let made = join_tokens::create_for(&hosted, now, lifetime, &request.description, &request.request_id)
+            .await?;
         Ok(Response::new(made))
     }
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use base_ids::{OperationId, Slug};
 use fleet_model::{
-    ApiToken, CellInfo, CreateOrganization, CreateToken, CreatedToken, Operation, Organization, Page, Problem,
+    ApiToken, CellInfo, CreateOrganization, CreateToken, CreatedToken, FieldProblem, Operation, Organization,
+    Page, Problem,
 };
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
@@ -64,6 +65,13 @@ impl ClientError {
         match self {
             ClientError::Problem(problem) => Some(problem.status),
             _ => None,
+        }
+    }
+    /// The fields of the request's body that the manager did not take; empty when it was not about those.
+    pub fn fields(&self) -> &[FieldProblem] {
+        match self {
+            ClientError::Problem(problem) => &problem.errors,
+            _ => &[],
         }
     }
     /// It is not there, or not for this caller.

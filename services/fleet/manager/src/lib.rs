@@ -57,6 +57,8 @@ pub enum ManagerError {
     Listen { address: SocketAddr, cause: std::io::Error },
     #[error("database")]
     Db(#[from] DbError),
+    #[error("the database knows another cell that is called {0}; give this one another name")]
+    CellName(Slug),
     #[error("TLS")]
     Tls(#[from] TlsError),
     #[error("certificate")]
@@ -159,7 +161,7 @@ impl Manager {
         Ok(Manager { state, rest_address, rpc_address })
     }
 
-    /// Makes a cell known, or says where it is now.
+    /// Makes a cell known, or says where it is now. [`ManagerError::CellName`] when another one has its name.
     pub async fn register_cell(
         &self,
         id: CellId,
@@ -168,7 +170,12 @@ impl Manager {
         api_address: SocketAddr,
         capacity: u32,
     ) -> Result<(), ManagerError> {
-        self.state.db.upsert_cell(id, name, rpc_address, api_address, capacity).await?;
+        self.state.db.upsert_cell(id, name, rpc_address, api_address, capacity).await.map_err(|error| {
+            match error {
+                DbError::Constraint => ManagerError::CellName(name.clone()),
+                other => ManagerError::Db(other),
+            }
+        })?;
         self.state.cells.moved(id);
         routing::publish(&self.state).await?;
         self.state.nudge.notify_one();

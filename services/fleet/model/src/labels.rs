@@ -7,21 +7,29 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::{FieldProblem, pointer_step};
+
+/// Sorted, so that equal labels are equal text in the database.
 pub type Labels = BTreeMap<String, String>;
 
 /// Labels on one object at most.
 pub const MAX_LABELS: usize = 64;
 
-/// What is wrong with `labels`, in words for whoever sent them.
-pub fn check_labels(labels: &Labels) -> Result<(), String> {
+/// What is wrong with `labels`, in words for whoever sent them; the fields are relative to the labels.
+pub fn check_labels(labels: &Labels) -> Vec<FieldProblem> {
     if labels.len() > MAX_LABELS {
-        return Err(format!("{} labels; at most {MAX_LABELS}", labels.len()));
+        return vec![FieldProblem::new("", format!("{} labels; at most {MAX_LABELS}", labels.len()))];
     }
-    for (key, value) in labels {
-        check_key(key)?;
-        check_value(value).map_err(|why| format!("label {key:?}: {why}"))?;
-    }
-    Ok(())
+    labels
+        .iter()
+        .filter_map(|(key, value)| {
+            let fault = match check_key(key) {
+                Err(why) => why,
+                Ok(()) => format!("label {key:?}: {}", check_value(value).err()?),
+            };
+            Some(FieldProblem::new(pointer_step(key), fault))
+        })
+        .collect()
 }
 
 /// A qualified name: `[prefix/]name`, the prefix a DNS subdomain.
@@ -118,7 +126,7 @@ impl Serialize for LabelsPatch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             // Only reached where a struct forgot to skip it; an empty merge changes nothing either.
-            LabelsPatch::Keep => serializer.collect_map([(); 0].map(|()| ("", ""))),
+            LabelsPatch::Keep => BTreeMap::<String, String>::new().serialize(serializer),
             LabelsPatch::Clear => serializer.serialize_none(),
             LabelsPatch::Merge(changes) => changes.serialize(serializer),
         }
@@ -169,6 +177,18 @@ mod tests {
         {
             assert_eq!(check_value(value).is_ok(), fine, "{value:?}");
         }
+    }
+
+    #[test]
+    fn every_label_that_is_wrong_is_named() {
+        let labels = [("a/b/c", "1"), ("fine", "1"), ("team", "a/b")];
+        let labels: Labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let found = check_labels(&labels);
+        let fields: Vec<&str> = found.iter().map(|one| one.field.as_str()).collect();
+        assert_eq!(fields, ["/a~1b~1c", "/team"]);
+        assert!(found[1].detail.starts_with("label \"team\": value \"a/b\""), "{}", found[1].detail);
+        let many: Labels = (0..65).map(|n| (format!("l{n}"), String::new())).collect();
+        assert_eq!(check_labels(&many), [FieldProblem::new("", "65 labels; at most 64")]);
     }
 
     #[test]

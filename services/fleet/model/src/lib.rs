@@ -11,6 +11,7 @@ pub mod labels;
 mod operation;
 pub mod placement;
 mod pool;
+mod problem;
 mod reference;
 
 pub use cluster::{
@@ -22,6 +23,7 @@ pub use pool::{
     CreateNodePool, MAX_POOL_SIZE, Machine, MachineState, MachineType, NodePool, NodePoolState, Taint,
     TaintEffect, UpdateNodePool, check_taints,
 };
+pub use problem::{FieldProblem, Problem, pointer_step};
 pub use reference::{ClusterRef, NodePoolRef, looks_like_id};
 
 pub use identity::{
@@ -173,20 +175,3 @@ pub struct CellInfo {
     /// The cell answered when last asked.
     pub reachable: bool,
 }
-
-/// RFC 9457.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub title: String,
-    pub status: u16,
-    pub detail: String,
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.title, self.detail)
-    }
-}
-impl std::error::Error for Problem {}

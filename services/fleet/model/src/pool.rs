@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::FieldProblem;
 use crate::labels::{Labels, LabelsPatch, check_key, check_value, present};
 
 /// Machines that one pool has at most.
@@ -131,32 +132,36 @@ impl std::str::FromStr for Taint {
         let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
         let effect = TaintEffect::parse(effect).ok_or_else(form)?;
         let taint = Taint { key: key.to_owned(), value: value.to_owned(), effect };
-        check_taint(&taint)?;
+        check_taint(&taint).map_err(|problem| problem.detail)?;
         Ok(taint)
     }
 }
 
-fn check_taint(taint: &Taint) -> Result<(), String> {
-    check_key(&taint.key).map_err(|why| format!("taint: {why}"))?;
-    check_value(&taint.value).map_err(|why| format!("taint {:?}: {why}", taint.key))
+fn check_taint(taint: &Taint) -> Result<(), FieldProblem> {
+    check_key(&taint.key).map_err(|why| FieldProblem::new("/key", format!("taint: {why}")))?;
+    check_value(&taint.value)
+        .map_err(|why| FieldProblem::new("/value", format!("taint {:?}: {why}", taint.key)))
 }
 
-/// What Kubernetes would refuse on a node: malformed keys or values, one key and effect twice, too many.
-pub fn check_taints(taints: &[Taint]) -> Result<(), String> {
+/// What Kubernetes would refuse on a node: malformed keys or values, one key and effect twice, too many. The
+/// fields are relative to the list.
+pub fn check_taints(taints: &[Taint]) -> Vec<FieldProblem> {
     if taints.len() > MAX_TAINTS {
-        return Err(format!("{} taints; at most {MAX_TAINTS}", taints.len()));
+        return vec![FieldProblem::new("", format!("{} taints; at most {MAX_TAINTS}", taints.len()))];
     }
-    for (nth, taint) in taints.iter().enumerate() {
+    let fault = |nth: usize, taint: &Taint| {
         check_taint(taint)?;
         if taints[..nth].iter().any(|other| other.key == taint.key && other.effect == taint.effect) {
-            return Err(format!(
-                "taint {:?} is there twice with effect {}",
-                taint.key,
-                taint.effect.as_str()
-            ));
+            let (key, effect) = (&taint.key, taint.effect.as_str());
+            return Err(FieldProblem::new("", format!("taint {key:?} is there twice with effect {effect}")));
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    taints
+        .iter()
+        .enumerate()
+        .filter_map(|(nth, taint)| Some(fault(nth, taint).err()?.below(&format!("/{nth}"))))
+        .collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -245,11 +250,11 @@ mod tests {
         let twice = [("a", "NoSchedule"), ("a", "NoSchedule")];
         for (taints, wanted) in [
             (&[("gpu", "NoSchedule"), ("gpu", "NoExecute")][..], "fine"),
-            (&twice[..], "taint \"a\" is there twice with effect NoSchedule"),
+            (&twice[..], "/1: taint \"a\" is there twice with effect NoSchedule"),
         ] {
             let taints: Vec<Taint> =
                 taints.iter().map(|(key, effect)| format!("{key}=1:{effect}").parse().unwrap()).collect();
-            let said = check_taints(&taints).map_or_else(|why| why, |()| "fine".to_owned());
+            let said = check_taints(&taints).first().map_or_else(|| "fine".to_owned(), ToString::to_string);
             assert_eq!(said, wanted);
         }
         for (text, fine) in [

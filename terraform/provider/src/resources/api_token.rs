@@ -6,7 +6,7 @@ use fleet_client::{Client, ClientError};
 use fleet_model::{ApiToken, CreateToken, CreatedToken, Role};
 
 use crate::diagnostic::Diagnostic;
-use crate::resource::{Call, Failed, Resource, client_refused, refused};
+use crate::resource::{Call, Failed, Resource, client_refused};
 use crate::resources::checks;
 use crate::schema::{Attribute, Schema};
 use crate::value::{Object, Value};
@@ -68,7 +68,7 @@ impl Resource for ApiTokens {
                 |made: &CreatedToken| made.token.id.clone(),
             )
             .await
-            .map_err(|error| refused("make an API token", &error, error.status()))?;
+            .map_err(|error| error.told("make an API token"))?;
         Ok(state_of(&made.token, &made.secret, planned).with("organization", org.as_str()))
     }
 

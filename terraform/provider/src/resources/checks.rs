@@ -2,6 +2,7 @@
 //! for a person who plans.
 
 use base_ids::Slug;
+use fleet_model::FieldProblem;
 use fleet_model::labels::{Labels, check_labels};
 
 use crate::value::{Value, whole};
@@ -37,7 +38,7 @@ pub fn labels(value: &Value) -> Result<(), String> {
             _ => return Err(format!("label {key:?} has no value; \"\" is one.")),
         }
     }
-    check_labels(&labels).map_err(sentence)
+    first(check_labels(&labels))
 }
 
 pub fn replicas(value: &Value) -> Result<(), String> {
@@ -66,6 +67,14 @@ fn count(value: &Value, least: u32, most: u32, of: &str) -> Result<(), String> {
     match whole(*number) {
         Some(number) if (least..=most).contains(&number) => Ok(()),
         _ => Err(format!("{number} is not a whole number of {of} from {least} to {most}.")),
+    }
+}
+
+/// The first fault of many: a diagnostic is about one attribute, and the next plan names the next.
+pub fn first(faults: Vec<FieldProblem>) -> Result<(), String> {
+    match faults.into_iter().next() {
+        Some(fault) => Err(sentence(fault.detail)),
+        None => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use fleet_model::labels::{Labels, LabelsPatch};
 use fleet_model::{Cluster, ClusterRef, ClusterState, CreateCluster, OperationState, UpdateCluster};
 
 use crate::diagnostic::Diagnostic;
-use crate::resource::{Call, Failed, Looked, Resource, client_refused, create_when_free, refused};
+use crate::resource::{Call, Failed, Looked, Resource, client_refused, create_when_free};
 use crate::resources::{checks, timeouts};
 use crate::schema::{Attribute, Schema};
 use crate::value::{Object, Value};
@@ -92,7 +92,7 @@ impl Resource for Clusters {
         let what = format!("create the cluster {}", request.name);
         let made = create_when_free(call, create, is_leaving)
             .await
-            .map_err(|error| refused(&what, &error, error.status()))?;
+            .map_err(|error| error.told(&what))?;
         match ready(call, &org, made.id).await {
             Ok(cluster) => Ok(state_of(&cluster, planned)),
             Err(why) => Err(why.leaving(state_of(&made, planned))),

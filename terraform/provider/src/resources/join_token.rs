@@ -7,7 +7,7 @@ use fleet_client::{Client, ClientError};
 use fleet_model::{ClusterRef, CreateJoinToken, JoinToken};
 
 use crate::diagnostic::Diagnostic;
-use crate::resource::{Call, Failed, Resource, client_refused, refused};
+use crate::resource::{Call, Failed, Resource, client_refused};
 use crate::resources::checks;
 use crate::resources::cluster::named;
 use crate::schema::{Attribute, Schema};
@@ -81,7 +81,7 @@ impl Resource for JoinTokens {
                 |token: &JoinToken| token.id.clone(),
             )
             .await
-            .map_err(|error| refused(&doing, &error, error.status()))?;
+            .map_err(|error| error.told(&doing))?;
         Ok(state_of(&made, planned)
             .with("organization", org.as_str())
             .with("cluster_id", found.id.to_string()))

@@ -11,7 +11,7 @@ use fleet_model::{
 };
 
 use crate::diagnostic::Diagnostic;
-use crate::resource::{Call, Failed, Looked, Resource, client_refused, create_when_free, refused};
+use crate::resource::{Call, Failed, Looked, Resource, client_refused, create_when_free};
 use crate::resources::cluster::{finished, labels_change, labels_of, name_of, named};
 use crate::resources::{checks, timeouts};
 use crate::schema::{Attribute, Schema};
@@ -120,7 +120,7 @@ impl Resource for NodePools {
         let what = format!("create the node pool {} of {cluster}", request.name);
         let made = create_when_free(call, create, is_leaving)
             .await
-            .map_err(|error| refused(&what, &error, error.status()))?;
+            .map_err(|error| error.told(&what))?;
         let mut begun = state_of(&made, planned);
         begun.set("organization", org.as_str());
         if let Ok(Some(found)) = named(call.client(), &org, &cluster.to_string()).await {
@@ -265,7 +265,7 @@ fn taints(object: &Object) -> Result<Vec<Taint>, String> {
         })
     };
     let taints: Vec<Taint> = object.objects("taints").iter().map(taint).collect::<Result<_, String>>()?;
-    check_taints(&taints).map_err(checks::sentence)?;
+    checks::first(check_taints(&taints))?;
     Ok(taints)
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Caller {
     organizations: Vec<(Organization, Role)>,
     /// The one cluster that a token is limited to.
     pub(crate) only: Option<TenantId>,
-    /// What they showed; see [`Caller::sealing_key`] and [`again`].
+    /// What they showed; see [`Caller::sealing_key`] and [`role_now`].
     shown: Hidden,
 }
 
@@ -155,9 +155,17 @@ pub(crate) async fn find(state: &State, shown: &str) -> Result<Option<Caller>, D
     }
 }
 
-/// The same caller as they are now, for answers that go on for long; `None` when they ended meanwhile.
-pub(crate) async fn again(state: &State, caller: &Caller) -> Result<Option<Caller>, DbError> {
-    find(state, caller.shown.expose()).await
+/// Whoever follows an answer that goes on for long is asked for again this often.
+pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What `caller` is in an organisation by now; `None` when they belong to it no more, or ended.
+pub(crate) async fn role_now(
+    state: &State,
+    caller: &Caller,
+    organization: &Slug,
+) -> Result<Option<Role>, DbError> {
+    let again = find(state, caller.shown.expose()).await?;
+    Ok(again.and_then(|caller| caller.role_in(organization)))
 }
 
 async fn find_session(state: &State, shown: &str, id: &str, secret: &str) -> Result<Option<Caller>, DbError> {

@@ -1,14 +1,13 @@
 //! Clusters.
 
 use base_clock::Timestamp;
-use base_ids::{CellId, OrgId, Slug, TenantId};
-use fleet_model::labels::Labels;
+use base_ids::{CellId, OrgId, TenantId};
 use fleet_model::{
     Cluster, ClusterRef, ClusterState, Operation, OperationKind, OperationState, Receipt, ReceiptResource,
     server_name,
 };
 
-use super::operations::{NewOperation, insert_operation};
+use super::operations::{OperationRow, insert_operation};
 use super::{Db, DbError, Read, Row, json, sql, undecodable};
 use crate::lifecycle::plan::ClusterRow;
 
@@ -105,7 +104,7 @@ impl Db {
         &self,
         organization: OrgId,
         cluster: &Cluster,
-        operation: &NewOperation,
+        operation: &OperationRow,
     ) -> Result<(), DbError> {
         let mut tx = self.begin().await?;
         tx.run(
@@ -210,20 +209,18 @@ impl Db {
         Ok(rows.into_iter().map(|OnCell(cluster, cell)| (cluster, cell)).collect())
     }
 
-    /// A new name or labels; false when it is being deleted. Its cells have to hear of it.
-    pub(crate) async fn update_cluster(
-        &self,
-        id: TenantId,
-        name: &Slug,
-        labels: &Labels,
-    ) -> Result<bool, DbError> {
+    /// The name and labels of `after`, if they are those of `before` still; false when they are not, or when it
+    /// is being deleted. Its cells have to hear of it.
+    pub(crate) async fn update_cluster(&self, before: &Cluster, after: &Cluster) -> Result<bool, DbError> {
         let changed = self
             .run(
-                sql("UPDATE clusters SET name = $2, labels = $3, generation = generation + 1
-                     WHERE id = $1 AND state <> 'deleting'")
-                .bind(id)
-                .bind(name)
-                .bind(json(labels)),
+                sql("UPDATE clusters SET name = $4, labels = $5, generation = generation + 1
+                     WHERE id = $1 AND name = $2 AND labels = $3 AND state <> 'deleting'")
+                .bind(before.id)
+                .bind(&before.name)
+                .bind(json(&before.labels))
+                .bind(&after.name)
+                .bind(json(&after.labels)),
             )
             .await?;
         Ok(changed > 0)
@@ -265,7 +262,7 @@ impl Db {
     pub(crate) async fn delete_cluster(
         &self,
         id: TenantId,
-        operation: &NewOperation,
+        operation: &OperationRow,
         now: Timestamp,
     ) -> Result<Deletion, DbError> {
         let mut tx = self.begin().await?;
@@ -274,7 +271,7 @@ impl Db {
             .await?;
         if begun == 0 {
             drop(tx);
-            let running = self.running_operation(id, OperationKind::ClusterDelete).await?;
+            let running = self.running_operation(id, None, OperationKind::ClusterDelete).await?;
             return Ok(running.map_or(Deletion::Gone, |found| Deletion::Running(Box::new(found))));
         }
         tx.run(

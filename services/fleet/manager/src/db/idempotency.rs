@@ -2,7 +2,7 @@
 
 use base_clock::Timestamp;
 
-use super::{Db, DbError, Read, Row, sql};
+use super::{Count, Db, DbError, Read, Row, sql};
 
 /// A request that carried a key.
 #[derive(Debug, Clone)]
@@ -25,14 +25,6 @@ impl Read for KeptRow {
             lease: row.time("lease_ms")?,
             created_at: row.time("created_ms")?,
         })
-    }
-}
-
-struct Count(i64);
-
-impl Read for Count {
-    fn read(row: &Row) -> Result<Count, sqlx::Error> {
-        Ok(Count(row.number("n")?))
     }
 }
 

@@ -4,7 +4,7 @@ use base_clock::Timestamp;
 use base_ids::{OrgId, UserId};
 use fleet_model::{Email, Member, Role, User};
 
-use super::{Db, DbError, Read, Row, Tx, sql, undecodable};
+use super::{Count, Db, DbError, Read, Row, Tx, sql, undecodable};
 
 /// How a change of a member ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,14 +67,6 @@ impl Read for InvitationRow {
             secret_hash: row.text("secret_hash")?,
             expires_at: row.time("expires_ms")?,
         })
-    }
-}
-
-struct Count(i64);
-
-impl Read for Count {
-    fn read(row: &Row) -> Result<Count, sqlx::Error> {
-        Ok(Count(row.number("n")?))
     }
 }
 

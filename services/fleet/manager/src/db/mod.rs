@@ -13,6 +13,7 @@ mod members;
 mod operations;
 mod organizations;
 mod pools;
+mod receipts;
 mod statement;
 mod tokens;
 mod users;
@@ -28,9 +29,9 @@ pub(crate) use cells::{CellRow, RouteRow};
 pub(crate) use clusters::Deletion;
 pub(crate) use idempotency::KeptKey;
 pub(crate) use members::{Changed, NewInvitation};
-pub(crate) use operations::NewOperation;
+pub(crate) use operations::OperationRow;
 pub(crate) use pools::{MAX_POOLS, PoolChange};
-pub(crate) use statement::{Read, Row, Statement, Tx, sql, undecodable};
+pub(crate) use statement::{Count, Read, Row, Statement, Tx, sql, undecodable};
 pub(crate) use tokens::{NewToken, TokenRow, TokenScope};
 
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,8 @@
-//! Operations, and receipts.
+//! Operations: what was begun, how far it is, how it ended.
 
 use base_clock::Timestamp;
 use base_ids::{NodePoolId, OperationId, OrgId, TenantId};
-use fleet_model::{Operation, OperationKind, OperationState, Receipt};
+use fleet_model::{Operation, OperationKind, OperationState};
 
 use super::statement::Tx;
 use super::{Db, DbError, Read, Row, sql, undecodable};
@@ -10,7 +10,7 @@ use crate::lifecycle::plan::{Progress, Running};
 
 /// An operation with what only the database knows.
 #[derive(Debug, Clone)]
-pub(crate) struct NewOperation {
+pub(crate) struct OperationRow {
     pub(crate) operation: Operation,
     pub(crate) organization_id: OrgId,
     pub(crate) cluster_id: TenantId,
@@ -48,9 +48,9 @@ impl Read for Operation {
     }
 }
 
-impl Read for NewOperation {
-    fn read(row: &Row) -> Result<NewOperation, sqlx::Error> {
-        Ok(NewOperation {
+impl Read for OperationRow {
+    fn read(row: &Row) -> Result<OperationRow, sqlx::Error> {
+        Ok(OperationRow {
             operation: Operation::read(row)?,
             organization_id: row.parsed("organization_id")?,
             cluster_id: row.parsed("cluster_id")?,
@@ -84,22 +84,6 @@ fn progress(row: &Row) -> Result<u8, sqlx::Error> {
     u8::try_from(percent).map_err(|_| undecodable("progress", percent))
 }
 
-struct Document(Receipt);
-
-impl Read for Document {
-    fn read(row: &Row) -> Result<Document, sqlx::Error> {
-        Ok(Document(row.json("document")?))
-    }
-}
-
-struct Pem(String);
-
-impl Read for Pem {
-    fn read(row: &Row) -> Result<Pem, sqlx::Error> {
-        Ok(Pem(row.text("pem")?))
-    }
-}
-
 /// That there is a row is all there is to know.
 struct Any;
 
@@ -109,7 +93,7 @@ impl Read for Any {
     }
 }
 
-pub(super) async fn insert_operation(tx: &mut Tx, new: &NewOperation) -> Result<(), DbError> {
+pub(super) async fn insert_operation(tx: &mut Tx, new: &OperationRow) -> Result<(), DbError> {
     let operation = &new.operation;
     tx.run(
         sql("INSERT INTO operations (id, organization_id, cluster_id, node_pool_id, kind, target, state,
@@ -161,22 +145,25 @@ impl Db {
         &self,
         organization: OrgId,
         id: OperationId,
-    ) -> Result<Option<NewOperation>, DbError> {
+    ) -> Result<Option<OperationRow>, DbError> {
         self.one(select_operations!("WHERE x.organization_id = $1 AND x.id = $2").bind(organization).bind(id))
             .await
     }
 
-    /// The newest running operation of one kind on a cluster.
-    pub(crate) async fn running_operation(
+    /// The newest running operation of one kind on a cluster, or on one of its pools.
+    pub(super) async fn running_operation(
         &self,
         cluster: TenantId,
+        pool: Option<NodePoolId>,
         kind: OperationKind,
     ) -> Result<Option<Operation>, DbError> {
         self.one(
             select_operations!(
-                "WHERE x.cluster_id = $1 AND x.kind = $2 AND x.state = 'running' ORDER BY x.id DESC LIMIT 1"
+                "WHERE x.cluster_id = $1 AND ($2 IS NULL OR x.node_pool_id = $2) AND x.kind = $3
+                     AND x.state = 'running' ORDER BY x.id DESC LIMIT 1"
             )
             .bind(cluster)
+            .bind(pool)
             .bind(kind.as_str()),
         )
         .await
@@ -262,44 +249,5 @@ impl Db {
         self.run(sql("DELETE FROM operations WHERE state <> 'running' AND finished_ms < $1").bind(before))
             .await?;
         Ok(())
-    }
-
-    // ---- receipts ----
-
-    /// By the cluster's id, after `after`.
-    pub(crate) async fn receipts(
-        &self,
-        organization: OrgId,
-        only: Option<TenantId>,
-        after: &str,
-        limit: i64,
-    ) -> Result<Vec<Receipt>, DbError> {
-        let rows: Vec<Document> = self
-            .all(
-                sql("SELECT document FROM receipts
-                     WHERE organization_id = $1 AND ($2 IS NULL OR cluster_id = $2) AND cluster_id > $3
-                     ORDER BY cluster_id LIMIT $4")
-                .bind(organization)
-                .bind(only)
-                .bind(after)
-                .bind(limit),
-            )
-            .await?;
-        Ok(rows.into_iter().map(|row| row.0).collect())
-    }
-
-    // ---- the manager's own keys ----
-
-    /// The key called `name`: `fresh` if there was none.
-    pub(crate) async fn key_or(&self, name: &str, fresh: &str) -> Result<String, DbError> {
-        self.run(
-            sql("INSERT INTO manager_keys (name, pem) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING")
-                .bind(name)
-                .bind(fresh),
-        )
-        .await?;
-        let stored: Option<Pem> =
-            self.one(sql("SELECT pem FROM manager_keys WHERE name = $1").bind(name)).await?;
-        Ok(stored.map_or_else(|| fresh.to_owned(), |row| row.0))
     }
 }

@@ -1,11 +1,11 @@
 //! Node pools.
 
 use base_clock::Timestamp;
-use base_ids::{NodePoolId, OrgId, Slug, TenantId};
+use base_ids::{NodePoolId, OrgId, TenantId};
 use fleet_model::labels::Labels;
 use fleet_model::{NodePool, NodePoolRef, Operation, OperationKind, Taint};
 
-use super::operations::{NewOperation, insert_operation};
+use super::operations::{OperationRow, insert_operation};
 use super::statement::Tx;
 use super::{Db, DbError, Read, Row, json, sql};
 use crate::lifecycle::plan;
@@ -106,6 +106,8 @@ pub(crate) enum PoolChange {
     /// The pool is gone.
     NoPool,
     TooMany,
+    /// The pool is no longer what the change was made from.
+    Overtaken,
 }
 
 impl Db {
@@ -184,7 +186,7 @@ impl Db {
         &self,
         cluster: TenantId,
         pool: &NodePool,
-        operation: &NewOperation,
+        operation: &OperationRow,
     ) -> Result<PoolChange, DbError> {
         let mut tx = self.begin().await?;
         if !next_generation(&mut tx, cluster).await? {
@@ -215,17 +217,17 @@ impl Db {
         Ok(PoolChange::Done)
     }
 
-    /// A new name, size or labels. `operation` is begun, and ends what else runs on the pool, when the
-    /// size is another one.
+    /// The name, size and labels of `after`, if they are those of `before` still. `operation` is begun, and ends
+    /// what else runs on the pool, when the size is another one. [`DbError::Constraint`] when the name is taken.
     pub(crate) async fn update_pool(
         &self,
         cluster: TenantId,
-        id: NodePoolId,
-        change: (&Slug, u32, &Labels),
-        operation: Option<&NewOperation>,
+        before: &NodePool,
+        after: &NodePool,
+        operation: Option<&OperationRow>,
         now: Timestamp,
     ) -> Result<PoolChange, DbError> {
-        let (name, size, labels) = change;
+        let id = before.id;
         let mut tx = self.begin().await?;
         if !next_generation(&mut tx, cluster).await? {
             return Ok(PoolChange::NoCluster);
@@ -233,21 +235,26 @@ impl Db {
         // What a provider refused is tried again after a change.
         let changed = tx
             .run(
-                sql("UPDATE node_pools SET name = $3, size = $4, labels = $5, refused = 0
-                     WHERE cluster_id = $1 AND id = $2 AND deleting = 0")
+                sql("UPDATE node_pools SET name = $6, size = $7, labels = $8, refused = 0
+                     WHERE cluster_id = $1 AND id = $2 AND name = $3 AND size = $4 AND labels = $5
+                         AND deleting = 0")
                 .bind(cluster)
                 .bind(id)
-                .bind(name)
-                .bind(size)
-                .bind(json(labels)),
+                .bind(&before.name)
+                .bind(before.size)
+                .bind(json(&before.labels))
+                .bind(&after.name)
+                .bind(after.size)
+                .bind(json(&after.labels)),
             )
             .await?;
         if changed == 0 {
             drop(tx);
-            return self.deleting(cluster, id).await;
+            return self.why_not(cluster, id).await;
         }
         if let Some(operation) = operation {
-            supersede(&mut tx, cluster, id, &format!("superseded by a resize to {size}"), now).await?;
+            let why = format!("superseded by a resize to {}", after.size);
+            supersede(&mut tx, cluster, id, &why, now).await?;
             insert_operation(&mut tx, operation).await?;
         }
         tx.commit().await?;
@@ -259,7 +266,7 @@ impl Db {
         &self,
         cluster: TenantId,
         id: NodePoolId,
-        operation: &NewOperation,
+        operation: &OperationRow,
         now: Timestamp,
     ) -> Result<PoolChange, DbError> {
         let mut tx = self.begin().await?;
@@ -275,7 +282,7 @@ impl Db {
             .await?;
         if begun == 0 {
             drop(tx);
-            return self.deleting(cluster, id).await;
+            return self.why_not(cluster, id).await;
         }
         supersede(&mut tx, cluster, id, "the node pool is being deleted", now).await?;
         insert_operation(&mut tx, operation).await?;
@@ -283,29 +290,17 @@ impl Db {
         Ok(PoolChange::Done)
     }
 
-    async fn deleting(&self, cluster: TenantId, id: NodePoolId) -> Result<PoolChange, DbError> {
-        if self.pool_row(cluster, id).await?.is_none() {
-            return Ok(PoolChange::NoPool);
+    /// Why a change of a pool touched no row.
+    async fn why_not(&self, cluster: TenantId, id: NodePoolId) -> Result<PoolChange, DbError> {
+        match self.pool_row(cluster, id).await? {
+            None => Ok(PoolChange::NoPool),
+            Some(row) if !row.pool.deleting => Ok(PoolChange::Overtaken),
+            Some(_) => {
+                let running =
+                    self.running_operation(cluster, Some(id), OperationKind::NodePoolDelete).await?;
+                Ok(running.map_or(PoolChange::NoPool, |found| PoolChange::Deleting(Box::new(found))))
+            }
         }
-        let running = self.running_pool_deletion(cluster, id).await?;
-        Ok(running.map_or(PoolChange::NoPool, |found| PoolChange::Deleting(Box::new(found))))
-    }
-
-    async fn running_pool_deletion(
-        &self,
-        cluster: TenantId,
-        id: NodePoolId,
-    ) -> Result<Option<Operation>, DbError> {
-        self.one(
-            sql("SELECT x.id, x.kind, x.cluster_id, x.target, x.state, x.progress, x.message, x.created_ms,
-                     x.finished_ms, o.name AS organization
-                 FROM operations x JOIN organizations o ON o.id = x.organization_id
-                 WHERE x.cluster_id = $1 AND x.node_pool_id = $2 AND x.kind = $3 AND x.state = 'running'")
-            .bind(cluster)
-            .bind(id)
-            .bind(OperationKind::NodePoolDelete.as_str()),
-        )
-        .await
     }
 
     /// What the cluster's leader said; false when the row is not what the report was compared with.

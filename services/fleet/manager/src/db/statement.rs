@@ -175,7 +175,6 @@ impl Row {
         text.map(|text| Role::parse(&text).ok_or_else(|| undecodable(column, text))).transpose()
     }
     /// A document in a text column.
-    #[allow(dead_code, reason = "labels and answers are stored so")]
     pub(crate) fn json<T: serde::de::DeserializeOwned>(&self, column: &str) -> Result<T, sqlx::Error> {
         serde_json::from_str(&self.text(column)?).map_err(|error| undecodable(column, error))
     }
@@ -198,6 +197,15 @@ pub(crate) fn undecodable(column: &str, why: impl Display) -> sqlx::Error {
 /// A value that a row can be read as.
 pub(crate) trait Read: Sized {
     fn read(row: &Row) -> Result<Self, sqlx::Error>;
+}
+
+/// The column `n` of a `SELECT COUNT(*) AS n`.
+pub(crate) struct Count(pub(crate) i64);
+
+impl Read for Count {
+    fn read(row: &Row) -> Result<Count, sqlx::Error> {
+        Ok(Count(row.number("n")?))
+    }
 }
 
 /// sqlx's own statement; the two databases' types differ, the text does not.
@@ -277,7 +285,6 @@ pub(crate) enum Tx {
 
 impl Tx {
     /// Every row.
-    #[allow(dead_code, reason = "a transaction offers what the database does")]
     pub(crate) async fn all<T: Read>(&mut self, statement: Statement) -> Result<Vec<T>, DbError> {
         match self {
             Tx::Sqlite(tx) => all!(statement, &mut **tx, Row::Sqlite),
@@ -285,7 +292,6 @@ impl Tx {
         }
     }
     /// The first row, if there is one.
-    #[allow(dead_code, reason = "a transaction offers what the database does")]
     pub(crate) async fn one<T: Read>(&mut self, statement: Statement) -> Result<Option<T>, DbError> {
         match self {
             Tx::Sqlite(tx) => one!(statement, &mut **tx, Row::Sqlite),

@@ -9,24 +9,28 @@ use base_ids::{CellId, OperationId, OrgId, Slug, TenantId};
 use fleet_model::labels::check_labels;
 use fleet_model::placement::{Candidate, PlacementError, place};
 use fleet_model::{
-    Cluster, ClusterState, CreateCluster, DEFAULT_VERSION, Operation, OperationKind, OperationState, Page,
-    Problem, UpdateCluster, looks_like_id, server_name,
+    Cluster, ClusterState, CreateCluster, DEFAULT_VERSION, Operation, OperationKind, OperationState,
+    Organization, Page, Problem, UpdateCluster, looks_like_id, server_name,
 };
 
 use super::access::{InCluster, InOrganization};
-use super::extract::{Body, NewId, PageQuery, page};
+use super::body::Body;
+use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
 use crate::State;
-use crate::db::{DbError, Deletion, NewOperation};
+use crate::db::{DbError, Deletion, OperationRow};
 use crate::lifecycle::driver;
 use crate::observe;
-use crate::problem::Failure;
+use crate::problem::{Failure, Faults};
 
 /// How long a request waits for its cluster to serve. It goes on being made after that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Names the operation that a request began.
-pub(super) const OPERATION: HeaderName = HeaderName::from_static("roadstead-operation");
+const OPERATION: HeaderName = HeaderName::from_static("roadstead-operation");
+
+/// How often a patch is tried on what others have just changed.
+pub(super) const PATCH_TRIES: usize = 5;
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters", operation_id = "list_clusters",
     params(("organization" = String, Path), PageQuery),
@@ -48,67 +52,72 @@ pub(super) async fn list(state: Shared, at: InOrganization, query: PageQuery) ->
 pub(super) async fn create(
     state: Shared,
     at: InOrganization,
-    NewId(id): NewId,
+    new: NewId,
     Body(request): Body<CreateCluster>,
 ) -> Answer<(StatusCode, HeaderMap, Json<Cluster>)> {
-    check_name(&request.name)?;
-    check_labels(&request.labels).map_err(Failure::Invalid)?;
-    let version = request.kubernetes_version.unwrap_or_else(|| DEFAULT_VERSION.to_owned());
-    if version != DEFAULT_VERSION {
-        return Err(Failure::Invalid(format!(
-            "kubernetes_version {version:?} is not offered; {DEFAULT_VERSION} is"
-        )));
-    }
-    let replicas = request.replicas.unwrap_or(1);
-    if !matches!(replicas, 1 | 3) {
-        return Err(Failure::Invalid(format!("replicas is {replicas}; a cluster has 1 or 3")));
-    }
-    let cells = match choose_cells(&state, replicas).await? {
-        Err(PlacementError::NoRoom { .. }) => {
-            observe::look(&state).await;
-            choose_cells(&state, replicas).await?
-        }
-        chosen => chosen,
+    check(&request)?;
+    let id = TenantId::from_uuid(new.id);
+    let began = if new.again && state.db.cluster_row(id).await?.is_some() {
+        None
+    } else {
+        insert(&state, &at.organization, id, request).await?
     };
-    let cells = cells.map_err(|error| match error {
-        PlacementError::TooFewCells { .. } => Failure::Conflict(error.to_string()),
-        PlacementError::NoCells | PlacementError::NoRoom { .. } => Failure::Unavailable(error.to_string()),
-    })?;
-    let id = TenantId::from_uuid(id);
+    // On a task of its own: whoever hangs up does not stop it.
+    let driven = drive_soon(&state, id);
+    let _ = tokio::time::timeout(PATIENCE, driven).await;
+    let row = state.db.cluster_row(id).await?.ok_or(Failure::NotFound("cluster"))?;
+    let headers = row.cluster.operation.or(began).map(named).unwrap_or_default();
+    Ok((StatusCode::CREATED, headers, Json(row.cluster)))
+}
+
+/// What a cluster's types do not say about it.
+fn check(request: &CreateCluster) -> Answer<()> {
+    let mut faults = Faults::default();
+    faults.note("/name", check_name(&request.name));
+    faults.note_all("/labels", check_labels(&request.labels));
+    if let Some(version) = request.kubernetes_version.as_deref().filter(|asked| *asked != DEFAULT_VERSION) {
+        let fault = format!("{version:?} is not offered; {DEFAULT_VERSION} is");
+        faults.note::<(), _>("/kubernetes_version", Err(fault));
+    }
+    if let Some(replicas) = request.replicas.filter(|replicas| !matches!(replicas, 1 | 3)) {
+        faults.note::<(), _>("/replicas", Err(format!("a cluster has 1 or 3, not {replicas}")));
+    }
+    faults.none()
+}
+
+/// Writes a new cluster and the operation that creates it, whose id is the answer; `None` when the same
+/// request has done so before.
+async fn insert(
+    state: &Arc<State>,
+    organization: &Organization,
+    id: TenantId,
+    request: CreateCluster,
+) -> Answer<Option<OperationId>> {
+    let replicas = request.replicas.unwrap_or(1);
     let cluster = Cluster {
         id,
-        organization: at.organization.name.clone(),
+        organization: organization.name.clone(),
         name: request.name,
         state: ClusterState::Creating,
-        kubernetes_version: version,
+        kubernetes_version: request.kubernetes_version.unwrap_or_else(|| DEFAULT_VERSION.to_owned()),
         replicas,
-        cells,
+        cells: room_for(state, replicas).await?,
         labels: request.labels,
         operation: None,
         server_name: server_name(&id),
         created_at: state.now(),
     };
-    let operation = begin(&state, at.organization.id, OperationKind::ClusterCreate, &cluster);
-    match state.db.insert_cluster(at.organization.id, &cluster, &operation).await {
-        Ok(()) => {}
-        Err(DbError::Constraint) => {
-            // The same keyed request, done again after a crash, finds its own row.
-            let ours = state.db.cluster_row(id).await?;
-            if ours.is_none_or(|row| row.cluster.name != cluster.name) {
-                return Err(taken(&cluster.organization, &cluster.name));
-            }
+    let operation = begin(state, organization.id, OperationKind::ClusterCreate, &cluster);
+    match state.db.insert_cluster(organization.id, &cluster, &operation).await {
+        Ok(()) => {
+            state.changes.touch();
+            Ok(Some(operation.operation.id))
         }
-        Err(error) => return Err(error.into()),
+        // Whoever held the key's lease before may be at it still.
+        Err(DbError::Constraint) if state.db.cluster_row(id).await?.is_some() => Ok(None),
+        Err(DbError::Constraint) => Err(taken(&cluster.organization, &cluster.name)),
+        Err(error) => Err(error.into()),
     }
-    state.changes.touch();
-    // On a task of its own: whoever hangs up does not stop it.
-    let driven = drive_soon(&state, id);
-    let _ = tokio::time::timeout(PATIENCE, driven).await;
-    let row = state.db.cluster_row(id).await?.ok_or(Failure::NotFound("cluster"))?;
-    let mut headers = HeaderMap::new();
-    let operation_id = row.cluster.operation.unwrap_or(operation.operation.id);
-    headers.insert(OPERATION, header_value(operation_id));
-    Ok((StatusCode::CREATED, headers, Json(row.cluster)))
 }
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters/{cluster}", operation_id = "get_cluster",
@@ -129,27 +138,38 @@ pub(super) async fn update(
     at: InCluster,
     Body(change): Body<UpdateCluster>,
 ) -> Answer<Json<Cluster>> {
-    let mut cluster = at.cluster;
-    let before = cluster.clone();
-    if let Some(name) = change.name {
-        check_name(&name)?;
-        cluster.name = name;
+    let mut before = at.cluster;
+    // A patch is about what is there when it is written: whoever was quicker has changed that.
+    for _ in 0..PATCH_TRIES {
+        let mut after = before.clone();
+        if let Some(name) = &change.name {
+            after.name = name.clone();
+        }
+        change.labels.apply(&mut after.labels);
+        let mut faults = Faults::default();
+        faults.note("/name", check_name(&after.name));
+        faults.note_all("/labels", check_labels(&after.labels));
+        faults.none()?;
+        if after == before {
+            return Ok(Json(after));
+        }
+        match state.db.update_cluster(&before, &after).await {
+            Ok(true) => {
+                state.changes.touch();
+                // Its cells only want the name for their messages: nobody has to wait for them.
+                drop(drive_soon(&state, after.id));
+                return Ok(Json(after));
+            }
+            Ok(false) => {}
+            Err(DbError::Constraint) => return Err(taken(&after.organization, &after.name)),
+            Err(error) => return Err(error.into()),
+        }
+        before = state.db.cluster_row(before.id).await?.ok_or(Failure::NotFound("cluster"))?.cluster;
+        if before.state == ClusterState::Deleting {
+            return Err(Failure::Conflict("the cluster is being deleted".to_owned()));
+        }
     }
-    change.labels.apply(&mut cluster.labels);
-    check_labels(&cluster.labels).map_err(Failure::Invalid)?;
-    if cluster == before {
-        return Ok(Json(cluster));
-    }
-    match state.db.update_cluster(cluster.id, &cluster.name, &cluster.labels).await {
-        Ok(true) => {}
-        Ok(false) => return Err(Failure::Conflict("the cluster is being deleted".to_owned())),
-        Err(DbError::Constraint) => return Err(taken(&cluster.organization, &cluster.name)),
-        Err(error) => return Err(error.into()),
-    }
-    state.changes.touch();
-    // Its cells only want the name for their messages: nobody has to wait for them.
-    drop(drive_soon(&state, cluster.id));
-    Ok(Json(cluster))
+    Err(changed_meanwhile())
 }
 
 #[utoipa::path(delete, path = "/api/v1/organizations/{organization}/clusters/{cluster}", operation_id = "delete_cluster",
@@ -181,7 +201,22 @@ pub(super) async fn delete_cluster(
     }
 }
 
-/// Where a new cluster goes, by what is known of the cells.
+/// Where a new cluster goes.
+async fn room_for(state: &State, replicas: u8) -> Answer<Vec<CellId>> {
+    let cells = match choose_cells(state, replicas).await? {
+        Err(PlacementError::NoRoom { .. }) => {
+            observe::look(state).await;
+            choose_cells(state, replicas).await?
+        }
+        chosen => chosen,
+    };
+    cells.map_err(|error| match error {
+        PlacementError::TooFewCells { .. } => Failure::Conflict(error.to_string()),
+        PlacementError::NoCells | PlacementError::NoRoom { .. } => Failure::Unavailable(error.to_string()),
+    })
+}
+
+/// The same by what is known of the cells, which may be a second old.
 async fn choose_cells(state: &State, replicas: u8) -> Result<Result<Vec<CellId>, PlacementError>, DbError> {
     let cells = state.db.cells().await?;
     let candidates: Vec<Candidate> = cells
@@ -202,7 +237,7 @@ pub(super) fn begin(
     organization_id: OrgId,
     kind: OperationKind,
     cluster: &Cluster,
-) -> NewOperation {
+) -> OperationRow {
     let operation = Operation {
         id: OperationId::generate(),
         kind,
@@ -215,13 +250,19 @@ pub(super) fn begin(
         created_at: state.now(),
         finished_at: None,
     };
-    NewOperation { operation, organization_id, cluster_id: cluster.id, node_pool: None, size_before: None }
+    OperationRow { operation, organization_id, cluster_id: cluster.id, node_pool: None, size_before: None }
 }
 
+/// The answer to what goes on after it.
 pub(super) fn accepted(operation: Operation) -> (StatusCode, HeaderMap, Json<Operation>) {
-    let mut headers = HeaderMap::new();
-    headers.insert(OPERATION, header_value(operation.id));
-    (StatusCode::ACCEPTED, headers, Json(operation))
+    (StatusCode::ACCEPTED, named(operation.id), Json(operation))
+}
+
+/// The header that names an operation.
+pub(super) fn named(id: OperationId) -> HeaderMap {
+    // A UUID's text is always a header value.
+    let value = HeaderValue::from_str(&id.to_string()).ok();
+    value.map(|value| (OPERATION, value)).into_iter().collect()
 }
 
 /// Has the cluster's next steps taken now rather than at the driver's next round.
@@ -236,17 +277,17 @@ pub(super) fn drive_soon(state: &Arc<State>, id: TenantId) -> tokio::task::JoinH
     })
 }
 
-fn header_value(id: OperationId) -> HeaderValue {
-    // A UUID's text is always a header value.
-    HeaderValue::from_str(&id.to_string()).unwrap_or(HeaderValue::from_static(""))
-}
-
 /// Paths take a name or an id; a name that reads like an id would never be found.
-pub(super) fn check_name(name: &Slug) -> Answer<()> {
+pub(super) fn check_name(name: &Slug) -> Result<(), String> {
     if looks_like_id(name.as_str()) {
-        return Err(Failure::Invalid(format!("the name {name} reads like an id; choose another one")));
+        return Err(format!("{name} reads like an id; choose another name"));
     }
     Ok(())
+}
+
+/// Others kept changing what a patch is about.
+pub(super) fn changed_meanwhile() -> Failure {
+    Failure::Unavailable("it was changed by others at the same time; try again".to_owned())
 }
 
 fn taken(organization: &Slug, name: &Slug) -> Failure {

@@ -1,15 +1,12 @@
-//! Bodies and queries, with what is wrong with them in the answer.
+//! What handlers take from a request beside its body: queries, and the id of what they make.
 
 use std::convert::Infallible;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
-use axum::http::header;
+use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use fleet_model::Page;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::Answer;
@@ -22,36 +19,24 @@ const MAX_PAGE: i64 = 500;
 /// No `continue` of ours is longer.
 const MAX_CONTINUE_BYTES: usize = 256;
 
-/// A JSON body.
-pub(crate) struct Body<T>(pub(crate) T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Failure;
-    async fn from_request(request: Request, state: &S) -> Result<Body<T>, Failure> {
-        let kind = request
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        if !kind.eq_ignore_ascii_case("application/json")
-            && !kind.eq_ignore_ascii_case("application/merge-patch+json")
-        {
-            return Err(Failure::UnsupportedMediaType);
-        }
-        let bytes = Bytes::from_request(request, state).await.map_err(|_| Failure::TooLarge)?;
-        serde_json::from_slice(&bytes).map(Body).map_err(|error| Failure::Invalid(error.to_string()))
-    }
-}
-
-/// The id of what a POST makes; the same one when a keyed request is done again (see `idempotency`).
+/// The id of what a POST makes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NewId(pub(crate) Uuid);
+pub(crate) struct NewId {
+    pub(crate) id: Uuid,
+    /// A keyed request that was begun before and has no answer (see `idempotency`): what it makes may be there
+    /// already. A handler looks for that first, since a limit that its own earlier work has reached must not
+    /// turn it into a refusal.
+    pub(crate) again: bool,
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for NewId {
     type Rejection = Infallible;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<NewId, Infallible> {
-        Ok(parts.extensions.get::<NewId>().copied().unwrap_or_else(|| NewId(Uuid::now_v7())))
+        Ok(parts
+            .extensions
+            .get::<NewId>()
+            .copied()
+            .unwrap_or_else(|| NewId { id: Uuid::now_v7(), again: false }))
     }
 }
 

@@ -3,8 +3,8 @@
 //! The key is written down before the work, with the id that the work's resource will have, and the answer
 //! after it. What a crash can leave in between is a key without an answer: its lease ends within seconds,
 //! and whoever sends the request again has it done again *under the same id* ([`NewId`]). A handler that
-//! finds its own id taken has therefore found its own earlier work, and answers with that; so no crash makes
-//! two of anything, and none turns a success into "exists already".
+//! finds its own id there has therefore found its own earlier work, and answers with that; so no crash makes
+//! two of anything, and none turns a success into "exists already" or "too many".
 //!
 //! Kept are successes, for a day. A refusal changes nothing, so the same request is judged again.
 //!
@@ -106,7 +106,7 @@ async fn keyed(
         Start::Work(started) => started,
         Start::Answered(status, sealed) => return seal.open(status, &sealed),
     };
-    parts.extensions.insert(NewId(started.id));
+    parts.extensions.insert(NewId { id: started.id, again: started.again });
     let request = Request::from_parts(parts, Body::from(body));
     // On a task of its own: a client that hangs up must not leave work without its record.
     let work = tokio::spawn(async move { work(&state, &at, &seal, started, request, next).await });
@@ -120,13 +120,15 @@ enum Start {
 
 struct Started {
     id: Uuid,
+    /// Somebody began before and has not said how it ended.
+    again: bool,
     created_at: Timestamp,
     lease: Timestamp,
 }
 
 /// Makes this request the one that works on the key, or says why it isn't.
 async fn start(state: &State, at: &KeptKey, request_hash: &str) -> Answer<Start> {
-    // Twice, should the row be forgotten between two looks at it.
+    // Again, should the row be forgotten or made by somebody else between two looks at it.
     for _ in 0..3 {
         let now = state.now();
         let (id, lease) = (Uuid::now_v7(), later(now, LEASE));
@@ -145,13 +147,13 @@ async fn start(state: &State, at: &KeptKey, request_hash: &str) -> Answer<Start>
                 return Err(Failure::StillRunning);
             }
             let id = row.resource_id.parse().map_err(|error| Failure::Internal(Box::new(error)))?;
-            return Ok(Start::Work(Started { id, created_at: row.created_at, lease }));
+            return Ok(Start::Work(Started { id, again: true, created_at: row.created_at, lease }));
         }
         if state.db.kept_count(&at.caller).await? >= MAX_KEYS {
             return Err(Failure::TooMany(Duration::from_secs(60)));
         }
         if state.db.keep(at, request_hash, &id.to_string(), now, lease).await? {
-            return Ok(Start::Work(Started { id, created_at: now, lease }));
+            return Ok(Start::Work(Started { id, again: false, created_at: now, lease }));
         }
     }
     Err(Failure::StillRunning)

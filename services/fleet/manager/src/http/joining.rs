@@ -15,9 +15,10 @@ use fleet_rpc::{
 };
 
 use super::access::InCluster;
-use super::extract::{Body, PageQuery, page};
+use super::body::{Body, check_description};
+use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
-use crate::problem::Failure;
+use crate::problem::{Failure, Faults};
 use crate::{State, replicas};
 
 /// How long a kubeconfig's client certificate is valid: what kubeadm's admin.conf has.
@@ -92,26 +93,26 @@ pub(super) async fn list(
 pub(super) async fn create(
     state: Shared,
     at: InCluster,
+    new: NewId,
     Body(request): Body<CreateJoinToken>,
 ) -> Answer<(StatusCode, Json<JoinToken>)> {
     let cluster = at.cluster;
     let seconds = request.expires_in_seconds.unwrap_or(JOIN_TOKEN_SECONDS);
-    if !(1..=LONGEST_JOIN_TOKEN_SECONDS).contains(&seconds) {
-        return Err(Failure::Invalid(format!(
-            "expires_in_seconds is 1 to {LONGEST_JOIN_TOKEN_SECONDS}, not {seconds}"
-        )));
-    }
     let description = request.description.unwrap_or_default();
-    if description.chars().count() > 200 || description.chars().any(char::is_control) {
-        return Err(Failure::Invalid(
-            "description is at most 200 characters, none of them control characters".to_owned(),
-        ));
+    let mut faults = Faults::default();
+    if !(1..=LONGEST_JOIN_TOKEN_SECONDS).contains(&seconds) {
+        let why = format!("1 to {LONGEST_JOIN_TOKEN_SECONDS}, not {seconds}");
+        faults.note::<(), _>("/expires_in_seconds", Err(why));
     }
+    faults.note("/description", check_description(&description));
+    faults.none()?;
     serves(&cluster)?;
     let request = CreateJoinTokenRequest {
         cluster_id: cluster.id.to_string(),
         lifetime_seconds: u64::from(seconds),
         description,
+        // Asked again, of another cell or after a crash, it is the same token with another secret.
+        request_id: new.id.to_string(),
     };
     let made = replicas::ask(&state, &cluster, |mut cell| {
         let request = request.clone();

@@ -9,7 +9,8 @@ use base_ids::UserId;
 use fleet_model::{CreateMember, Member, Page, Problem, Role, UpdateMember};
 
 use super::access::InOrganization;
-use super::extract::{Body, PageQuery, page};
+use super::body::Body;
+use super::extract::{PageQuery, page};
 use super::{Answer, Shared};
 use crate::auth::{later, secret};
 use crate::db::{Changed, DbError, NewInvitation};
@@ -93,7 +94,7 @@ fn within_organization(role: Role) -> Answer<()> {
     match role {
         Role::Viewer | Role::Developer | Role::Admin => Ok(()),
         Role::Provider => {
-            Err(Failure::Invalid("a member is admin, developer or viewer; not provider".to_owned()))
+            Err(Failure::field("/role", "a member is admin, developer or viewer; not provider"))
         }
     }
 }

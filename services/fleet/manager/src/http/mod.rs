@@ -1,9 +1,13 @@
 //! The REST API: its listener, and what stands before every handler.
 //!
-//! A request passes `observe`, `whole_body`, `access::admit`, `idempotency::once` and then its handler. `routes` is the table
-//! of all routes and what each needs; start reading there.
+//! A request passes `observe`, `whole_body`, `access::admit`, `idempotency::once` and then its handler. `routes`
+//! is the table of all routes and what each needs; start reading there. `extract` and `body` are what handlers
+//! take from a request, [`crate::problem`] is how they refuse one.
+//!
+//! Not here: the console's files (`fleet-console`), which are what every path is that is no route.
 
 mod access;
+mod body;
 mod clusters;
 mod events;
 mod extract;
@@ -20,6 +24,7 @@ pub(crate) mod routes;
 mod session;
 mod tokens;
 
+use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +34,13 @@ use axum::extract::{Extension, Request, State as Extract};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base_net::tasks::Tasks;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -53,6 +59,9 @@ const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// And over its body, which is 64 KiB at most.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What an HTTP/2 client begins with (RFC 9113, 3.4).
+const PREFACE_BYTES: usize = 24;
 
 /// Connections open at the same time: people and their tools, not machines by the thousand.
 const MAX_CONNECTIONS: usize = 4096;
@@ -119,23 +128,43 @@ pub(crate) async fn serve(state: Arc<State>, tasks: &Tasks) -> Result<SocketAddr
                 else {
                     return;
                 };
-                let service = TowerToHyperService::new(app);
-                let mut server = auto::Builder::new(TokioExecutor::new());
-                server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
-                server
-                    .http2()
-                    .timer(TokioTimer::new())
-                    .max_concurrent_streams(100)
-                    .max_header_list_size(64 * 1024)
-                    .keep_alive_interval(HEADERS_TIMEOUT)
-                    .keep_alive_timeout(HEADERS_TIMEOUT);
-                if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                if let Err(error) = converse(is_http2, stream, TowerToHyperService::new(app)).await {
                     tracing::debug!(error, "connection ended");
                 }
             });
         }
     });
     Ok(bound)
+}
+
+/// Serves one connection until either side ends it.
+///
+/// The version is what TLS agreed on, not what the first bytes look like: whoever waits for those in order to
+/// tell has no clock running yet, and a client that sends none would hold its slot for ever.
+async fn converse(
+    is_http2: bool,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: TowerToHyperService<Router>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    if !is_http2 {
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(HEADERS_TIMEOUT);
+        return Ok(server.serve_connection(TokioIo::new(stream), service).await?);
+    }
+    // Hyper's own clock, the pings, starts once the preface is there.
+    let mut preface = [0u8; PREFACE_BYTES];
+    tokio::time::timeout(HEADERS_TIMEOUT, stream.read_exact(&mut preface)).await??;
+    let (reader, writer) = tokio::io::split(stream);
+    let stream = tokio::io::join(Cursor::new(preface).chain(reader), writer);
+    let mut server = http2::Builder::new(TokioExecutor::new());
+    server
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(100)
+        .max_header_list_size(64 * 1024)
+        .keep_alive_interval(HEADERS_TIMEOUT)
+        .keep_alive_timeout(HEADERS_TIMEOUT);
+    Ok(server.serve_connection(TokioIo::new(stream), service).await?)
 }
 
 pub(crate) fn router(state: Arc<State>) -> Router {
@@ -198,4 +227,61 @@ async fn observe(state: Shared, request: Request, next: Next) -> Response {
     tracing::debug!(%method, %route, code, "request");
     state.metrics.requests.get_or_create(&RequestLabels { method, route, code }).inc();
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    /// Time is paused: half a minute passes at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_in_the_middle_is_let_go() {
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        assert_eq!(preface.len(), PREFACE_BYTES);
+        for (is_http2, sent) in [
+            (false, &b""[..]),
+            (false, b"GET / HTTP/1.1\r\nhost: "),
+            (false, b"PRI * HTTP/2.0\r\n"),
+            (true, b""),
+            (true, b"PRI * HT"),
+            (true, preface),
+        ] {
+            let (mut client, server) = tokio::io::duplex(4096);
+            client.write_all(sent).await.unwrap();
+            let service = TowerToHyperService::new(Router::new());
+            let ended = tokio::time::timeout(3 * HEADERS_TIMEOUT, converse(is_http2, server, service)).await;
+            assert!(ended.is_ok(), "{is_http2} {:?}", String::from_utf8_lossy(sent));
+        }
+    }
+
+    #[tokio::test]
+    async fn both_versions_are_spoken() {
+        use hyper::client::conn;
+        for is_http2 in [false, true] {
+            let (client, server) = tokio::io::duplex(4096);
+            let app = Router::new().route("/x", axum::routing::get(|| async { "here" }));
+            let serving = tokio::spawn(converse(is_http2, server, TowerToHyperService::new(app)));
+            let request =
+                Request::builder().uri("https://manager/x").body(axum::body::Body::empty()).unwrap();
+            let status = if is_http2 {
+                let (mut sender, connection) =
+                    conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.unwrap();
+                let driven = tokio::spawn(connection);
+                let status = sender.send_request(request).await.unwrap().status();
+                drop(sender);
+                driven.await.unwrap().unwrap();
+                status
+            } else {
+                let (mut sender, connection) = conn::http1::handshake(TokioIo::new(client)).await.unwrap();
+                let driven = tokio::spawn(connection);
+                let status = sender.send_request(request).await.unwrap().status();
+                drop(sender);
+                driven.await.unwrap().unwrap();
+                status
+            };
+            assert_eq!(status, 200, "{is_http2}");
+            serving.await.unwrap().unwrap();
+        }
+    }
 }

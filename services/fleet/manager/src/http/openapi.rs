@@ -28,7 +28,8 @@ use super::{
         description = "Organisations and their hosted Kubernetes clusters.\n\nProgrammes send an API token, \
             people a session, as `Authorization: Bearer …`; browsers the session's cookie. What a caller may \
             not know of is answered like what does not exist: 404. Errors are `application/problem+json` \
-            (RFC 9457). Every POST takes an `Idempotency-Key`: sent again with the same key and body it is \
+            (RFC 9457); `errors` names the fields of a body that were not taken, each by its JSON pointer \
+            (RFC 6901). Every POST takes an `Idempotency-Key`: sent again with the same key and body it is \
             done once, and answered with the first answer for a day."
     ),
     paths(
@@ -145,7 +146,7 @@ fn complete(operation: &mut Operation, route: &Route, method: &Method) {
         (
             "400",
             takes_body || takes_query || keyed,
-            "A value is not one the field takes; the detail names it.",
+            "A value is not one that its field takes; `errors` names each such field of the body.",
         ),
         ("401", !anybody, "Not signed in, or what was shown has ended."),
         (
@@ -179,12 +180,16 @@ fn complete(operation: &mut Operation, route: &Route, method: &Method) {
 fn as_problem(status: &str, response: &mut Response) {
     response.content.clear();
     let schema = RefOr::Ref(Ref::from_schema_name("Problem"));
-    let example = serde_json::json!({
+    let mut example = serde_json::json!({
         "type": "about:blank",
         "title": title(status),
         "status": status.parse::<u16>().unwrap_or_default(),
         "detail": if response.description.is_empty() { title(status) } else { &response.description },
     });
+    if status == "400" {
+        example["detail"] = "/name: it is required".into();
+        example["errors"] = serde_json::json!([{"field": "/name", "detail": "it is required"}]);
+    }
     let content = ContentBuilder::new().schema(Some(schema)).example(Some(example)).build();
     response.content.insert(PROBLEM.to_owned(), content);
     if response.description.is_empty() {

@@ -1,22 +1,25 @@
 //! Operations and receipts; and what a fleet offers.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, header};
 use base_ids::{OperationId, TenantId};
 use fleet_model::{
-    DEFAULT_VERSION, MachineType, NodePoolRef, Operation, OperationKind, OperationState, Page, Problem,
-    Receipt, Version,
+    DEFAULT_VERSION, MachineType, NodePool, NodePoolRef, Operation, OperationKind, OperationState, Page,
+    Problem, Receipt, Version,
 };
 use serde::Deserialize;
 
 use super::access::{InCluster, InOrganization};
 use super::clusters::delete_cluster;
-use super::extract::{PageQuery, page};
-use super::pools::{delete_pool, on_pool, resize};
+use super::extract::{NewId, PageQuery, page};
+use super::pools::{delete_pool, on_pool, put};
 use super::{Answer, Shared};
-use crate::db::NewOperation;
+use crate::State;
+use crate::db::OperationRow;
 use crate::lifecycle::plan::{Cancel, Progress, cancel as plan_cancel};
 use crate::problem::Failure;
 
@@ -61,8 +64,7 @@ pub(super) async fn get(
     at: InOrganization,
     Path(path): Path<(String, String)>,
 ) -> Answer<Json<Operation>> {
-    let id = path.1;
-    find(&state, &at, &id).await.map(|found| Json(found.operation))
+    find(&state, &at, &path.1).await.map(|found| Json(found.operation))
 }
 
 #[utoipa::path(post, path = "/api/v1/organizations/{organization}/operations/{operation}/cancel", operation_id = "cancel_operation",
@@ -74,38 +76,21 @@ pub(super) async fn get(
 pub(super) async fn cancel(
     state: Shared,
     at: InOrganization,
+    new: NewId,
     Path(path): Path<(String, String)>,
 ) -> Answer<Json<Operation>> {
-    let id = path.1;
-    let found = find(&state, &at, &id).await?;
+    let found = find(&state, &at, &path.1).await?;
+    if new.again && found.operation.state == OperationState::Cancelled {
+        return Ok(Json(found.operation));
+    }
     let what = match plan_cancel(found.operation.kind, found.operation.state) {
         Cancel::Refuse(why) => return Err(Failure::Conflict(why.to_owned())),
         what => what,
     };
-    let gone = || Failure::Conflict("what the operation works on is gone".to_owned());
     let row = state.db.cluster_row(found.cluster_id).await?.ok_or_else(gone)?;
     let at =
         InCluster { caller: at.caller, organization: at.organization, role: at.role, cluster: row.cluster };
-    match what {
-        Cancel::Refuse(_) => {}
-        Cancel::DeleteCluster => drop(delete_cluster(&state, at.organization.id, &at.cluster).await?),
-        Cancel::DeletePool | Cancel::ResizeBack => {
-            let id = found.node_pool.ok_or_else(gone)?;
-            let mut pool = state.db.pool(at.cluster.id, &NodePoolRef::Id(id)).await?.ok_or_else(gone)?;
-            match (what, found.size_before) {
-                (Cancel::ResizeBack, Some(before)) => {
-                    let now = pool.size;
-                    pool.size = before;
-                    let new = on_pool(&state, &at, OperationKind::NodePoolResize, &pool, Some(now));
-                    resize(&state, &at.cluster, &pool, Some(&new)).await?;
-                }
-                _ => {
-                    let new = on_pool(&state, &at, OperationKind::NodePoolDelete, &pool, None);
-                    drop(delete_pool(&state, &at.cluster, &pool, new).await?);
-                }
-            }
-        }
-    }
+    take_back(&state, &at, &found, what).await?;
     // Whatever took its place has ended it already, with a reason that says less than this one.
     let by = Progress {
         state: OperationState::Cancelled,
@@ -118,7 +103,37 @@ pub(super) async fn cancel(
     Ok(Json(ended.ok_or(Failure::NotFound("operation"))?.operation))
 }
 
-async fn find(state: &crate::State, at: &InOrganization, id: &str) -> Answer<NewOperation> {
+/// Begins what undoes an operation.
+async fn take_back(state: &Arc<State>, at: &InCluster, found: &OperationRow, what: Cancel) -> Answer<()> {
+    let pool = async || {
+        let id = found.node_pool.ok_or_else(gone)?;
+        state.db.pool(at.cluster.id, &NodePoolRef::Id(id)).await?.ok_or_else(gone)
+    };
+    match what {
+        Cancel::Refuse(_) => {}
+        Cancel::DeleteCluster => drop(delete_cluster(state, at.organization.id, &at.cluster).await?),
+        Cancel::DeletePool => {
+            let pool = pool().await?;
+            let new = on_pool(state, at, OperationKind::NodePoolDelete, &pool, None);
+            drop(delete_pool(state, &at.cluster, &pool, new).await?);
+        }
+        Cancel::ResizeBack => {
+            let before = pool().await?;
+            let after = NodePool { size: found.size_before.ok_or_else(gone)?, ..before.clone() };
+            // Somebody who was quicker has given it yet another size, and ended this operation by that.
+            if !put(state, at, &before, &after).await? {
+                return Err(Failure::Conflict("the node pool was changed at the same time".to_owned()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn gone() -> Failure {
+    Failure::Conflict("what the operation works on is gone".to_owned())
+}
+
+async fn find(state: &State, at: &InOrganization, id: &str) -> Answer<OperationRow> {
     let missing = || Failure::NotFound("operation");
     let id: OperationId = id.parse().map_err(|_| missing())?;
     let found = state.db.operation(at.organization.id, id).await?.ok_or_else(missing)?;
@@ -151,9 +166,8 @@ pub(super) async fn receipt(
     at: InOrganization,
     Path(path): Path<(String, String)>,
 ) -> Answer<Json<Receipt>> {
-    let id = path.1;
     let missing = || Failure::NotFound("receipt");
-    let id: TenantId = id.parse().map_err(|_| missing())?;
+    let id: TenantId = path.1.parse().map_err(|_| missing())?;
     if at.only().is_some_and(|only| only != id) {
         return Err(missing());
     }

@@ -6,7 +6,8 @@ use base_ids::OrgId;
 use fleet_model::{CreateOrganization, Organization, Page, Problem};
 
 use super::access::InOrganization;
-use super::extract::{Body, NewId, PageQuery, page};
+use super::body::Body;
+use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
 use crate::auth::Caller;
 use crate::db::DbError;
@@ -36,10 +37,11 @@ pub(super) async fn list(
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 415, body = Problem)))]
 pub(super) async fn create(
     state: Shared,
-    NewId(id): NewId,
+    new: NewId,
     Body(request): Body<CreateOrganization>,
 ) -> Answer<(StatusCode, Json<Organization>)> {
-    let organization = Organization { id: OrgId::from_uuid(id), name: request.name, created_at: state.now() };
+    let organization =
+        Organization { id: OrgId::from_uuid(new.id), name: request.name, created_at: state.now() };
     match state.db.insert_organization(&organization).await {
         Ok(()) => Ok((StatusCode::CREATED, Json(organization))),
         Err(DbError::Constraint) => {

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use base_ids::NodePoolId;
+use axum::http::{HeaderMap, StatusCode};
+use base_ids::{NodePoolId, OperationId};
 use fleet_model::labels::{Labels, check_labels};
 use fleet_model::{
-    Cluster, CreateNodePool, MAX_POOL_SIZE, NodePool, NodePoolRef, NodePoolState, Operation, OperationKind,
-    Page, Problem, UpdateNodePool, check_taints,
+    Cluster, CreateNodePool, FieldProblem, MAX_POOL_SIZE, NodePool, NodePoolRef, NodePoolState, Operation,
+    OperationKind, Page, Problem, UpdateNodePool, check_taints, pointer_step,
 };
 
 use super::access::InCluster;
-use super::clusters::{OPERATION, accepted, begin, check_name, drive_soon};
-use super::extract::{Body, NewId, PageQuery, page};
+use super::body::Body;
+use super::clusters::{PATCH_TRIES, accepted, begin, changed_meanwhile, check_name, drive_soon, named};
+use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
 use crate::State;
-use crate::db::{DbError, MAX_POOLS, NewOperation, PoolChange};
-use crate::problem::Failure;
+use crate::db::{DbError, MAX_POOLS, OperationRow, PoolChange};
+use crate::problem::{Failure, Faults};
 
 /// Labels that kubelets set by what the machine is; another value would mislead the scheduler.
 const OF_THE_MACHINE: [&str; 3] = ["kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"];
@@ -44,30 +45,57 @@ pub(super) async fn list(state: Shared, at: InCluster, query: PageQuery) -> Answ
 pub(super) async fn create(
     state: Shared,
     at: InCluster,
-    NewId(id): NewId,
+    new: NewId,
     Body(request): Body<CreateNodePool>,
 ) -> Answer<(StatusCode, HeaderMap, Json<NodePool>)> {
-    check_name(&request.name)?;
-    check_size(request.size)?;
-    check_pool_labels(&request.labels)?;
-    check_taints(&request.taints).map_err(Failure::Invalid)?;
-    let cell = at.cluster.cells.first().copied();
+    check(&state, &at.cluster, &request)?;
+    let id = NodePoolId::from_uuid(new.id);
+    let began = if new.again && state.db.pool(at.cluster.id, &NodePoolRef::Id(id)).await?.is_some() {
+        None
+    } else {
+        insert(&state, &at, id, request).await?
+    };
+    changed(&state, &at.cluster);
+    let pool = reread(&state, &at.cluster, id).await?;
+    let headers = pool.operation.or(began).map(named).unwrap_or_default();
+    Ok((StatusCode::CREATED, headers, Json(pool)))
+}
+
+/// What a pool's types do not say about it.
+fn check(state: &State, cluster: &Cluster, request: &CreateNodePool) -> Answer<()> {
     let (provider, machine_type) = (request.provider.as_deref(), request.machine_type.as_deref());
-    for (field, given) in [("provider", provider), ("machine_type", machine_type)] {
-        if given.is_some_and(|text| text.is_empty() || text.len() > 63 || !text.bytes().all(is_plain)) {
-            return Err(Failure::Invalid(format!("{field} is 1 to 63 letters, digits, '-', '_' and '.'")));
-        }
+    let mut faults = Faults::default();
+    faults.note("/name", check_name(&request.name));
+    faults.note("/size", check_size(request.size));
+    faults.note_all("/labels", check_pool_labels(&request.labels));
+    faults.note_all("/taints", check_taints(&request.taints));
+    faults.note("/provider", provider.map_or(Ok(()), check_plain));
+    faults.note("/machine_type", machine_type.map_or(Ok(()), check_plain));
+    faults.none()?;
+    let mut faults = Faults::default();
+    if let Some(cell) = cluster.cells.first()
+        && let Err(fault) = state.providers.check(*cell, provider, machine_type)
+    {
+        faults.note_all("", vec![fault]);
     }
-    if let Some(cell) = cell {
-        state.providers.check(cell, provider, machine_type).map_err(Failure::Invalid)?;
-    }
-    let provider = request.provider.or_else(|| state.providers.default_of(cell?)).unwrap_or_default();
+    faults.none()
+}
+
+/// Writes a new pool and the operation that makes its machines, whose id is the answer; `None` when the same
+/// request has done so before.
+async fn insert(
+    state: &State,
+    at: &InCluster,
+    id: NodePoolId,
+    request: CreateNodePool,
+) -> Answer<Option<OperationId>> {
+    let cell = at.cluster.cells.first().copied();
     let pool = NodePool {
-        id: NodePoolId::from_uuid(id),
+        id,
         cluster: at.cluster.name.clone(),
         name: request.name,
         size: request.size,
-        provider,
+        provider: request.provider.or_else(|| state.providers.default_of(cell?)).unwrap_or_default(),
         machine_type: request.machine_type.unwrap_or_default(),
         labels: request.labels,
         taints: request.taints,
@@ -78,32 +106,24 @@ pub(super) async fn create(
         created_at: state.now(),
         operation: None,
     };
-    let operation = on_pool(&state, &at, OperationKind::NodePoolCreate, &pool, None);
+    let operation = on_pool(state, at, OperationKind::NodePoolCreate, &pool, None);
     match state.db.insert_pool(at.cluster.id, &pool, &operation).await {
-        Ok(PoolChange::Done) => {}
+        Ok(PoolChange::Done) => Ok(Some(operation.operation.id)),
         Ok(PoolChange::TooMany) => {
-            return Err(Failure::Conflict(format!("a cluster has at most {MAX_POOLS} node pools")));
+            Err(Failure::Conflict(format!("a cluster has at most {MAX_POOLS} node pools")))
         }
-        Ok(PoolChange::NoCluster | PoolChange::NoPool | PoolChange::Deleting(_)) => {
-            return Err(being_deleted("cluster"));
+        Ok(PoolChange::NoCluster | PoolChange::NoPool | PoolChange::Deleting(_) | PoolChange::Overtaken) => {
+            Err(being_deleted("cluster"))
         }
         Err(DbError::Constraint) => {
-            // The same keyed request, done again after a crash, finds its own row.
-            let ours = state.db.pool(at.cluster.id, &NodePoolRef::Id(pool.id)).await?;
-            if ours.is_none() {
-                return Err(taken(&at.cluster, &pool));
+            // Whoever held the key's lease before may be at it still.
+            match state.db.pool(at.cluster.id, &NodePoolRef::Id(id)).await? {
+                Some(_) => Ok(None),
+                None => Err(taken(&at.cluster, &pool)),
             }
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => Err(error.into()),
     }
-    changed(&state, &at.cluster);
-    let pool = reread(&state, &at.cluster, pool.id).await?;
-    let id = pool.operation.unwrap_or(operation.operation.id);
-    let mut headers = HeaderMap::new();
-    if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
-        headers.insert(OPERATION, value);
-    }
-    Ok((StatusCode::CREATED, headers, Json(pool)))
 }
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters/{cluster}/nodepools/{nodepool}", operation_id = "get_node_pool",
@@ -114,8 +134,7 @@ pub(super) async fn get(
     at: InCluster,
     Path(path): Path<(String, String, String)>,
 ) -> Answer<Json<NodePool>> {
-    let pool = path.2;
-    find(&state, &at, &pool).await.map(Json)
+    find(&state, &at, &path.2).await.map(Json)
 }
 
 #[utoipa::path(patch, path = "/api/v1/organizations/{organization}/clusters/{cluster}/nodepools/{nodepool}", operation_id = "update_node_pool",
@@ -130,26 +149,34 @@ pub(super) async fn update(
     Path(path): Path<(String, String, String)>,
     Body(change): Body<UpdateNodePool>,
 ) -> Answer<Json<NodePool>> {
-    let pool = path.2;
-    let before = find(&state, &at, &pool).await?;
-    let mut pool = before.clone();
-    if let Some(name) = change.name {
-        check_name(&name)?;
-        pool.name = name;
+    let mut before = find(&state, &at, &path.2).await?;
+    // A patch is about what is there when it is written: whoever was quicker has changed that.
+    for _ in 0..PATCH_TRIES {
+        let after = patched(&before, &change)?;
+        if after == before || put(&state, &at, &before, &after).await? {
+            return reread(&state, &at.cluster, before.id).await.map(Json);
+        }
+        before = reread(&state, &at.cluster, before.id).await?;
+    }
+    Err(changed_meanwhile())
+}
+
+/// The pool as `change` wants it.
+fn patched(pool: &NodePool, change: &UpdateNodePool) -> Answer<NodePool> {
+    let mut after = pool.clone();
+    if let Some(name) = &change.name {
+        after.name = name.clone();
     }
     if let Some(size) = change.size {
-        check_size(size)?;
-        pool.size = size;
+        after.size = size;
     }
-    change.labels.apply(&mut pool.labels);
-    check_pool_labels(&pool.labels)?;
-    if pool == before {
-        return Ok(Json(pool));
-    }
-    let operation = (pool.size != before.size)
-        .then(|| on_pool(&state, &at, OperationKind::NodePoolResize, &pool, Some(before.size)));
-    resize(&state, &at.cluster, &pool, operation.as_ref()).await?;
-    reread(&state, &at.cluster, pool.id).await.map(Json)
+    change.labels.apply(&mut after.labels);
+    let mut faults = Faults::default();
+    faults.note("/name", check_name(&after.name));
+    faults.note("/size", check_size(after.size));
+    faults.note_all("/labels", check_pool_labels(&after.labels));
+    faults.none()?;
+    Ok(after)
 }
 
 #[utoipa::path(delete, path = "/api/v1/organizations/{organization}/clusters/{cluster}/nodepools/{nodepool}", operation_id = "delete_node_pool",
@@ -163,8 +190,7 @@ pub(super) async fn delete(
     at: InCluster,
     Path(path): Path<(String, String, String)>,
 ) -> Answer<(StatusCode, HeaderMap, Json<Operation>)> {
-    let pool = path.2;
-    let pool = find(&state, &at, &pool).await?;
+    let pool = find(&state, &at, &path.2).await?;
     let operation = on_pool(&state, &at, OperationKind::NodePoolDelete, &pool, None);
     delete_pool(&state, &at.cluster, &pool, operation).await.map(accepted)
 }
@@ -174,7 +200,7 @@ pub(super) async fn delete_pool(
     state: &Arc<State>,
     cluster: &Cluster,
     pool: &NodePool,
-    new: NewOperation,
+    new: OperationRow,
 ) -> Answer<Operation> {
     match state.db.delete_pool(cluster.id, pool.id, &new, state.now()).await? {
         PoolChange::Done => {
@@ -182,29 +208,34 @@ pub(super) async fn delete_pool(
             Ok(new.operation)
         }
         PoolChange::Deleting(operation) => Ok(*operation),
-        PoolChange::NoPool | PoolChange::TooMany => Err(Failure::NotFound("node pool")),
+        PoolChange::NoPool | PoolChange::TooMany | PoolChange::Overtaken => {
+            Err(Failure::NotFound("node pool"))
+        }
         PoolChange::NoCluster => Err(being_deleted("cluster")),
     }
 }
 
-/// Writes a pool's new name, size and labels down.
-pub(super) async fn resize(
+/// Turns the pool `before` into `after` (name, size, labels); false when it is no longer as `before` says.
+pub(super) async fn put(
     state: &Arc<State>,
-    cluster: &Cluster,
-    pool: &NodePool,
-    operation: Option<&NewOperation>,
-) -> Answer<()> {
-    let change = (&pool.name, pool.size, &pool.labels);
-    match state.db.update_pool(cluster.id, pool.id, change, operation, state.now()).await {
-        Ok(PoolChange::Done) => {}
-        Ok(PoolChange::NoCluster) => return Err(being_deleted("cluster")),
-        Ok(PoolChange::Deleting(_)) => return Err(being_deleted("node pool")),
-        Ok(PoolChange::NoPool | PoolChange::TooMany) => return Err(Failure::NotFound("node pool")),
-        Err(DbError::Constraint) => return Err(taken(cluster, pool)),
-        Err(error) => return Err(error.into()),
+    at: &InCluster,
+    before: &NodePool,
+    after: &NodePool,
+) -> Answer<bool> {
+    let operation = (after.size != before.size)
+        .then(|| on_pool(state, at, OperationKind::NodePoolResize, after, Some(before.size)));
+    match state.db.update_pool(at.cluster.id, before, after, operation.as_ref(), state.now()).await {
+        Ok(PoolChange::Done) => {
+            changed(state, &at.cluster);
+            Ok(true)
+        }
+        Ok(PoolChange::Overtaken) => Ok(false),
+        Ok(PoolChange::NoCluster) => Err(being_deleted("cluster")),
+        Ok(PoolChange::Deleting(_)) => Err(being_deleted("node pool")),
+        Ok(PoolChange::NoPool | PoolChange::TooMany) => Err(Failure::NotFound("node pool")),
+        Err(DbError::Constraint) => Err(taken(&at.cluster, after)),
+        Err(error) => Err(error.into()),
     }
-    changed(state, cluster);
-    Ok(())
 }
 
 /// An operation that begins now, on a pool.
@@ -214,7 +245,7 @@ pub(super) fn on_pool(
     kind: OperationKind,
     pool: &NodePool,
     size_before: Option<u32>,
-) -> NewOperation {
+) -> OperationRow {
     let mut new = begin(state, at.organization.id, kind, &at.cluster);
     new.operation.target = pool.name.to_string();
     new.node_pool = Some(pool.id);
@@ -237,21 +268,25 @@ async fn reread(state: &State, cluster: &Cluster, id: NodePoolId) -> Answer<Node
     state.db.pool(cluster.id, &NodePoolRef::Id(id)).await?.ok_or(Failure::NotFound("node pool"))
 }
 
-fn check_size(size: u32) -> Answer<()> {
-    if size <= MAX_POOL_SIZE {
-        return Ok(());
-    }
-    Err(Failure::Invalid(format!("size is 0 to {MAX_POOL_SIZE}, not {size}")))
+fn check_size(size: u32) -> Result<(), String> {
+    if size <= MAX_POOL_SIZE { Ok(()) } else { Err(format!("0 to {MAX_POOL_SIZE}, not {size}")) }
 }
 
-fn check_pool_labels(labels: &Labels) -> Answer<()> {
-    check_labels(labels).map_err(Failure::Invalid)?;
-    match OF_THE_MACHINE.into_iter().find(|key| labels.contains_key(*key)) {
-        Some(key) => {
-            Err(Failure::Invalid(format!("label {key:?} says what a machine is; it cannot be chosen")))
-        }
-        None => Ok(()),
+fn check_pool_labels(labels: &Labels) -> Vec<FieldProblem> {
+    let mut found = check_labels(labels);
+    for key in OF_THE_MACHINE.into_iter().filter(|key| labels.contains_key(*key)) {
+        let why = format!("label {key:?} says what a machine is; it cannot be chosen");
+        found.push(FieldProblem::new(pointer_step(key), why));
     }
+    found
+}
+
+/// The name of a provider or of one of its machine types: what every provider can take.
+fn check_plain(text: &str) -> Result<(), &'static str> {
+    if (1..=63).contains(&text.len()) && text.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err("1 to 63 letters, digits, '-', '_' and '.'")
 }
 
 fn is_plain(byte: u8) -> bool {

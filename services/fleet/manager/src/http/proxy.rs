@@ -18,9 +18,6 @@ use crate::problem::Failure;
 use crate::proxy::{Granted, LIFETIME_SECONDS, LinkError, Person, Target, request_headers, response_headers};
 use crate::{State, auth, replicas};
 
-/// Whoever follows something is asked for again this often.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
-
 /// How long a full manager has to be left alone.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -96,10 +93,9 @@ fn below(uri: &Uri, server_name: &str) -> Option<Uri> {
 /// Resolves when the caller may not see the cluster any more.
 async fn ended(state: Arc<State>, at: InCluster) {
     loop {
-        tokio::time::sleep(RECHECK_INTERVAL).await;
+        tokio::time::sleep(auth::RECHECK_INTERVAL).await;
         // What cannot be asked just now stays as it was.
-        let Ok(again) = auth::again(&state, &at.caller).await else { continue };
-        let role = again.and_then(|caller| caller.role_in(&at.organization.name));
+        let Ok(role) = auth::role_now(&state, &at.caller, &at.organization.name).await else { continue };
         if role.is_none_or(|role| role < at.role) {
             return;
         }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use fleet_model::{AcceptInvitation, ChangePassword, CreateSession, Email, Identity, Problem, Session};
 
 use super::access::COOKIE;
-use super::extract::Body;
+use super::body::Body;
 use super::{Answer, Peer, Shared};
 use crate::State;
 use crate::auth::password::{self, PasswordError};
@@ -75,7 +75,7 @@ pub(super) async fn change_password(
     let (Some(user), Some(session)) = (caller.user(), caller.session()) else {
         return Err(Failure::Forbidden("an API token has no password"));
     };
-    password::check(&request.new)?;
+    password::check(&request.new).map_err(|error| Failure::field("/new", error.to_string()))?;
     // Whoever finds an open session must not be able to try passwords on it, either.
     let paid = state
         .throttle
@@ -126,7 +126,8 @@ pub(super) async fn accept(
         }
         None => {
             let name = person_name(&request.name)?;
-            password::check(&request.password)?;
+            password::check(&request.password)
+                .map_err(|error| Failure::field("/password", error.to_string()))?;
             let hash = state.passwords.hash(&request.password).await?;
             let accepted = state.db.accept(id, user.id, Some((&name, &hash))).await?;
             user.name = name;
@@ -159,7 +160,7 @@ fn cookie(secret: &str, max_age_seconds: u64) -> Answer<HeaderValue> {
 fn person_name(name: &str) -> Answer<String> {
     let name = name.trim();
     if name.is_empty() {
-        return Err(Failure::Contradiction("a new account needs a name"));
+        return Err(Failure::Contradiction { field: "/name", why: "a new account needs a name" });
     }
     let reorders =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -168,7 +169,7 @@ fn person_name(name: &str) -> Answer<String> {
     if fine {
         return Ok(name.to_owned());
     }
-    Err(Failure::Invalid("name has 1 to 100 characters, none of them control characters".to_owned()))
+    Err(Failure::field("/name", "1 to 100 characters, none of them control characters"))
 }
 
 impl From<PasswordError> for Failure {

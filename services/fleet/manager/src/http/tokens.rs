@@ -7,12 +7,13 @@ use base_ids::Slug;
 use fleet_model::{ApiToken, CreateToken, CreatedToken, Organization, Page, Problem, Role};
 use serde::Deserialize;
 
-use super::extract::{Body, NewId, PageQuery, page};
+use super::body::{Body, check_description};
+use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
 use crate::State;
 use crate::auth::{self, Bounds, Caller};
 use crate::db::TokenScope;
-use crate::problem::Failure;
+use crate::problem::{Failure, Faults};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -46,17 +47,15 @@ pub(super) async fn list(
 pub(super) async fn create(
     state: Shared,
     caller: Caller,
-    id: NewId,
+    new: NewId,
     Body(request): Body<CreateToken>,
 ) -> Answer<(StatusCode, Json<CreatedToken>)> {
-    if request.description.chars().count() > 200 || request.description.chars().any(char::is_control) {
-        return Err(Failure::Invalid(
-            "description is at most 200 characters, none of them control characters".to_owned(),
-        ));
-    }
+    let mut faults = Faults::default();
+    faults.note("/description", check_description(&request.description));
     if request.expires_in_seconds == Some(0) {
-        return Err(Failure::Invalid("expires_in_seconds is at least 1".to_owned()));
+        faults.note::<(), _>("/expires_in_seconds", Err("at least 1"));
     }
+    faults.none()?;
     let organization = match (&request.role, &request.organization) {
         (Role::Provider, None) => {
             if !caller.is_provider() {
@@ -65,20 +64,24 @@ pub(super) async fn create(
             None
         }
         (Role::Provider, Some(_)) => {
-            return Err(Failure::Contradiction("a provider token belongs to no organization"));
+            let why = "a provider token belongs to no organization";
+            return Err(Failure::Contradiction { field: "/organization", why });
         }
-        (_, None) => return Err(Failure::Contradiction("organization is required for this role")),
+        (_, None) => {
+            let why = "organization is required for this role";
+            return Err(Failure::Contradiction { field: "/organization", why });
+        }
         (_, Some(name)) => Some(administered(&state, &caller, name.as_str()).await?.id),
     };
     let cluster = match (&request.cluster, organization) {
         (None, _) => None,
         (Some(_), None) => {
-            return Err(Failure::Contradiction("a provider token is not limited to a cluster"));
+            let why = "a provider token is not limited to a cluster";
+            return Err(Failure::Contradiction { field: "/cluster", why });
         }
         (Some(_), Some(_)) if request.role == Role::Admin => {
-            return Err(Failure::Contradiction(
-                "a token limited to a cluster is developer or viewer: an admin's rights are about the organization",
-            ));
+            let why = "a token limited to a cluster is developer or viewer: an admin's rights are about the organization";
+            return Err(Failure::Contradiction { field: "/role", why });
         }
         (Some(cluster), Some(organization)) => {
             let found = state.db.cluster(organization, cluster).await?;
@@ -86,7 +89,7 @@ pub(super) async fn create(
         }
     };
     let bounds = Bounds {
-        id: id.0.simple().to_string(),
+        id: new.id.simple().to_string(),
         organization,
         cluster,
         made_by: caller.person(),

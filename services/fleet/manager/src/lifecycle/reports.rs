@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base_ids::{CellId, NodePoolId, TenantId};
-use fleet_model::{Machine, MachineState, MachineType};
+use fleet_model::{FieldProblem, Machine, MachineState, MachineType};
 use fleet_rpc::{ClusterReport, NodePoolReport, ProviderReport, ReportRequest};
 use futures::future::join_all;
 use parking_lot::RwLock;
@@ -61,27 +61,30 @@ impl Providers {
         cell: CellId,
         provider: Option<&str>,
         machine_type: Option<&str>,
-    ) -> Result<(), String> {
+    ) -> Result<(), FieldProblem> {
         let known = self.0.read();
         let Some(known) = known.get(&cell) else { return Ok(()) };
         let names = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let found = match provider {
             Some(name) => known.iter().find(|one| one.name == name).ok_or_else(|| {
                 let all = names(known.iter().map(|one| one.name.as_str()).collect());
-                format!("provider {name:?} is not there; there is: {all}")
+                FieldProblem::new("/provider", format!("{name:?} is not there; there is: {all}"))
             })?,
             None => match known.first() {
                 Some(first) => first,
-                None => return Err("this fleet has no cloud provider that makes machines".to_owned()),
+                None => {
+                    let why = "this fleet has no cloud provider that makes machines";
+                    return Err(FieldProblem::new("/provider", why));
+                }
             },
         };
         let types: Vec<&str> = found.machine_types.iter().map(|one| one.name.as_str()).collect();
         match machine_type {
-            Some(wanted) if !types.is_empty() && !types.contains(&wanted) => Err(format!(
-                "machine_type {wanted:?} is not offered by {}; it offers: {}",
-                found.name,
-                names(types)
-            )),
+            Some(wanted) if !types.is_empty() && !types.contains(&wanted) => {
+                let offered = names(types);
+                let why = format!("{wanted:?} is not offered by {}; it offers: {offered}", found.name);
+                Err(FieldProblem::new("/machine_type", why))
+            }
             _ => Ok(()),
         }
     }
@@ -164,6 +167,10 @@ async fn ask(state: &State, cell: &CellRow, clusters: Vec<TenantId>) -> Result<(
 /// Writes down what the leader says about a cluster's pools.
 async fn take_in(state: &State, report: ClusterReport) -> Result<(), DbError> {
     let (Ok(id), Some(cloud)) = (report.cluster_id.parse::<TenantId>(), report.cloud) else { return Ok(()) };
+    // The pools before the generation: a report that is as new as the second knows of every change in the
+    // first. The other way round, a pool that was made and deleted in between would be taken for one of
+    // which the leader says that nothing is left.
+    let pools = state.db.pool_rows(id).await?;
     let Some(row) = state.db.cluster_row(id).await? else { return Ok(()) };
     if report.generation < row.generation {
         return Ok(());
@@ -171,7 +178,7 @@ async fn take_in(state: &State, report: ClusterReport) -> Result<(), DbError> {
     let reports: HashMap<String, NodePoolReport> =
         cloud.node_pools.into_iter().map(|pool| (pool.id.clone(), pool)).collect();
     let mut forgotten = false;
-    for pool in state.db.pool_rows(id).await? {
+    for pool in pools {
         let said = reports.get(&pool.id.to_string());
         let mut now = pool.pool.clone();
         if let Some(said) = said {
@@ -257,14 +264,14 @@ mod tests {
                 with,
                 None,
                 Some("huge"),
-                "machine_type \"huge\" is not offered by local; it offers: small, large",
+                "/machine_type: \"huge\" is not offered by local; it offers: small, large",
             ),
-            (with, Some("gcp"), None, "provider \"gcp\" is not there; there is: local, aws"),
-            (without, None, None, "this fleet has no cloud provider that makes machines"),
+            (with, Some("gcp"), None, "/provider: \"gcp\" is not there; there is: local, aws"),
+            (without, None, None, "/provider: this fleet has no cloud provider that makes machines"),
             (silent, Some("gcp"), None, "fine"),
         ] {
-            let said =
-                providers.check(cell, asked, machine_type).map_or_else(|why| why, |()| "fine".to_owned());
+            let said = providers.check(cell, asked, machine_type);
+            let said = said.map_or_else(|fault| fault.to_string(), |()| "fine".to_owned());
             assert_eq!(said, wanted);
         }
         let types = providers.machine_types();

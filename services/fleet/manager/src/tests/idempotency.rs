@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use base_ids::OrgId;
+use base_ids::{OrgId, TenantId};
 use fleet_model::Organization;
 use serde_json::{Value, json};
 
 use super::{Answered, Harness, Who};
-use crate::db::{Db, KeptKey, Read, Row, sql};
+use crate::db::{Db, KeptKey, MAX_POOLS, Read, Row, sql};
 
 const ORGANIZATIONS: &str = "/api/v1/organizations";
 
@@ -95,6 +95,60 @@ pub(super) async fn work_without_a_record_is_found_again(harness: &Harness) {
     assert_eq!(first.text("id"), second.text("id"));
     harness.send(&Who::Bearer(first.text("secret")), "GET", "/api/v1/session", None).await.is(401);
     harness.send(&Who::Bearer(second.text("secret")), "GET", "/api/v1/session", None).await.is(200);
+}
+
+/// A limit that the first try reached, and a state that it brought about, are not held against the second.
+pub(super) async fn its_own_earlier_work_is_no_reason_to_refuse(harness: &Harness) {
+    let provider = harness.provider().await;
+    let db = &harness.manager.state.db;
+    let red = harness.organization("red").await;
+    let id = harness.cluster(red.id, "demo").await;
+    let pools = "/api/v1/organizations/red/clusters/demo/nodepools";
+    for number in 1..MAX_POOLS {
+        let body = json!({"name": format!("p{number}"), "size": 0});
+        harness.send(&provider, "POST", pools, Some(body)).await.is(201);
+    }
+    let last = json!({"name": "last", "size": 1});
+    let first = keyed(harness, &provider, pools, "pool", &last).await.is(201);
+    harness.send(&provider, "POST", pools, Some(json!({"name": "more", "size": 0}))).await.is(409);
+    crash(db, &key_of(&provider, "pool")).await;
+    harness.wait(10);
+    let second = keyed(harness, &provider, pools, "pool", &last).await.is(201);
+    assert_eq!(first.text("id"), second.text("id"));
+    assert_eq!(first.header("roadstead-operation"), second.header("roadstead-operation"));
+
+    let cancel = format!("/api/v1/organizations/red/operations/{}/cancel", first.text("operation"));
+    let first = keyed(harness, &provider, &cancel, "cancel", &Value::Null).await.is(200);
+    assert_eq!(first.text("state"), "cancelled");
+    crash(db, &key_of(&provider, "cancel")).await;
+    harness.wait(10);
+    let second = keyed(harness, &provider, &cancel, "cancel", &Value::Null).await.is(200);
+    assert_eq!(first.body, second.body);
+
+    // The fleet's last place went to the cluster itself.
+    let clusters = "/api/v1/organizations/red/clusters";
+    let cell = &db.cells().await.unwrap()[0];
+    let (rpc, api) = (cell.rpc_address, cell.rpc_address);
+    db.upsert_cell(cell.id, &cell.name, rpc, api, 2).await.unwrap();
+    // As if the one cell had answered, and before somebody finds out that it does not.
+    let body = json!({"name": "second"});
+    let at = key_of(&provider, "cluster");
+    let made = TenantId::generate();
+    let now = harness.now();
+    let past = now - Duration::from_secs(1);
+    assert!(db.keep(&at, &hash("POST", clusters, &body), &made.to_string(), now, past).await.unwrap());
+    harness.cluster_as(made, red.id, "second").await;
+    harness.send(&provider, "POST", clusters, Some(json!({"name": "third"}))).await.is(503);
+    let answer = keyed(harness, &provider, clusters, "cluster", &body).await.is(201);
+    assert_eq!(answer.text("id"), made.to_string());
+    assert_ne!(made, id);
+}
+
+/// What the manager keeps of a request, to tell it from another one with its key.
+fn hash(method: &str, path: &str, body: &Value) -> String {
+    use sha2::{Digest, Sha256};
+    let text = format!("{method}\0{path}\0\0{body}");
+    hex::encode(Sha256::digest(text.as_bytes()))
 }
 
 pub(super) async fn a_running_request_is_not_started_twice(harness: &Harness) {

@@ -4,6 +4,7 @@
 //! nobody answers for: what needs one is tested from the outside (`tests/`).
 
 mod authorization;
+mod bodies;
 mod idempotency;
 mod identity;
 mod lifecycle;
@@ -62,14 +63,17 @@ suite!(
     identity::a_token_of_one_cluster_sees_no_other,
     identity::hostile_values_are_refused_with_words,
     identity::lists_come_in_pages,
+    bodies::every_refused_field_is_named,
     idempotency::the_first_answer_again,
     idempotency::another_body_is_another_request,
     idempotency::a_refusal_is_not_kept,
     idempotency::work_without_a_record_is_found_again,
+    idempotency::its_own_earlier_work_is_no_reason_to_refuse,
     idempotency::a_running_request_is_not_started_twice,
     idempotency::kept_secrets_are_sealed,
     races::one_name_goes_to_one_of_many,
     races::one_key_is_worked_on_once,
+    races::patches_of_different_fields_all_hold,
     races::one_invitation_lets_one_in,
     races::two_admins_cannot_both_leave,
     races::a_removed_member_stops_at_once,
@@ -250,6 +254,13 @@ impl Harness {
 
     /// A cluster that is `ready`, on a cell that does not answer.
     pub(super) async fn cluster(&self, organization: OrgId, name: &str) -> TenantId {
+        let id = TenantId::generate();
+        self.cluster_as(id, organization, name).await;
+        id
+    }
+
+    /// The same under a given id.
+    pub(super) async fn cluster_as(&self, id: TenantId, organization: OrgId, name: &str) {
         let db = &self.manager.state.db;
         let cell = match db.cells().await.unwrap().first() {
             Some(cell) => cell.id,
@@ -261,7 +272,6 @@ impl Harness {
                 id
             }
         };
-        let id = TenantId::generate();
         db.run(
             sql("INSERT INTO clusters (id, organization_id, name, state, kubernetes_version, cell_id, created_ms)
                  VALUES ($1, $2, $3, 'ready', 'v1.36.0', $4, $5)")
@@ -280,7 +290,6 @@ impl Harness {
         )
         .await
         .unwrap();
-        id
     }
 
     /// A token straight from the database's holder.

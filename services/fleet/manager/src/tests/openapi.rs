@@ -95,3 +95,14 @@ fn every_reference_leads_somewhere() {
         assert!(document.pointer(pointer).is_some(), "{reference}");
     }
 }
+
+#[test]
+fn a_refusal_is_described_with_its_fields() {
+    let document = document();
+    let field = document.pointer("/components/schemas/FieldProblem/properties").unwrap();
+    assert_eq!(field.as_object().unwrap().keys().collect::<Vec<_>>(), ["detail", "field"]);
+    let items = document.pointer("/components/schemas/Problem/properties/errors/items").unwrap();
+    assert_eq!(items["$ref"], "#/components/schemas/FieldProblem");
+    let create = &document["paths"]["/api/v1/organizations"]["post"]["responses"]["400"];
+    assert_eq!(create["content"]["application/problem+json"]["example"]["errors"][0]["field"], "/name");
+}

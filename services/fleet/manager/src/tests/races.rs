@@ -39,6 +39,41 @@ pub(super) async fn one_key_is_worked_on_once(harness: &Harness) {
     assert_eq!(tokens["items"].as_array().unwrap().len(), 2, "the provider's own and one more");
 }
 
+/// A patch changes what it names and nothing else, whoever patches at the same time.
+pub(super) async fn patches_of_different_fields_all_hold(harness: &Harness) {
+    let red = harness.organization("red").await;
+    harness.cluster(red.id, "demo").await;
+    let provider = harness.provider().await;
+    let cluster = "/api/v1/organizations/red/clusters/demo";
+    let pools = format!("{cluster}/nodepools");
+    let made = json!({"name": "w", "size": 1});
+    let pool = harness.send(&provider, "POST", &pools, Some(made)).await.is(201);
+    // By id, since one of the patches is another name.
+    let pool = format!("{pools}/{}", pool.text("id"));
+    for round in 0..4 {
+        let patches = [
+            (&pool, json!({"size": 10 + round})),
+            (&pool, json!({"labels": {format!("a{round}"): "1"}})),
+            (&pool, json!({"name": format!("w{round}")})),
+            (&cluster.to_owned(), json!({"labels": {format!("a{round}"): "1"}})),
+            (&cluster.to_owned(), json!({"labels": {format!("b{round}"): "1"}})),
+            (&cluster.to_owned(), json!({"labels": {format!("c{round}"): "1"}})),
+        ];
+        let sent = patches.iter().map(|(path, patch)| {
+            let provider = &provider;
+            async move { harness.send(provider, "PATCH", path, Some(patch.clone())).await.is(200) }
+        });
+        join_all(sent).await;
+        let pool = harness.send(&provider, "GET", &pool, None).await.is(200).body;
+        assert_eq!((&pool["size"], &pool["name"]), (&json!(10 + round), &json!(format!("w{round}"))));
+        assert_eq!(pool["labels"][format!("a{round}")], "1", "{pool}");
+        let cluster = harness.send(&provider, "GET", cluster, None).await.is(200).body;
+        for letter in ["a", "b", "c"] {
+            assert_eq!(cluster["labels"][format!("{letter}{round}")], "1", "{cluster}");
+        }
+    }
+}
+
 pub(super) async fn one_invitation_lets_one_in(harness: &Harness) {
     harness.organization("red").await;
     let invite = json!({"email": "ann@red.example", "role": "viewer"});

@@ -83,6 +83,7 @@ mod tests {
                 title: "x".to_owned(),
                 status,
                 detail: "y".to_owned(),
+                errors: Vec::new(),
             };
             let error = anyhow::Error::from(ClientError::Problem(problem)).context("while asking");
             assert_eq!(code(&error), wanted, "{status}");

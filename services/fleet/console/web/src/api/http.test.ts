@@ -12,3 +12,18 @@ test.each([
   const error = describeError(status, text);
   expect([error.title, error.detail, error.status]).toEqual([title, detail, status]);
 });
+
+test("a refused body names its fields", () => {
+  const errors = [
+    { field: "/size", detail: "0 to 1000, not 5000" },
+    { field: "/labels/example.com~1a~0b", detail: "no" },
+    { field: "", detail: "the body is a JSON object" },
+  ];
+  const error = describeError(400, JSON.stringify({ title: "Invalid request", status: 400, detail: "…", errors }));
+  expect(error.fields).toEqual([
+    { path: ["size"], detail: "0 to 1000, not 5000" },
+    { path: ["labels", "example.com/a~b"], detail: "no" },
+    { path: [], detail: "the body is a JSON object" },
+  ]);
+  expect(describeError(404, "{}").fields).toEqual([]);
+});

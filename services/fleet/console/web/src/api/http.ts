@@ -8,6 +8,9 @@
 
 import type { Problem } from "./types";
 
+/** A field of what was sent, by the names on the way to it, and why it was not taken. */
+export type FieldProblem = { path: readonly string[]; detail: string };
+
 /** An answer that is no success, or no answer at all (`status` 0). */
 export class ApiError extends Error {
   constructor(
@@ -15,6 +18,7 @@ export class ApiError extends Error {
     readonly title: string,
     readonly detail: string,
     readonly retryAfterSeconds?: number,
+    readonly fields: readonly FieldProblem[] = [],
   ) {
     super(detail ? `${title}: ${detail}` : title);
   }
@@ -89,7 +93,12 @@ export function describe(status: number, text: string, retryAfterSeconds?: numbe
   }
   const title = said.title ?? said.reason ?? titles[status] ?? `Error ${status}`;
   const detail = said.detail ?? said.message ?? advice[status] ?? "";
-  return new ApiError(status, title, detail, retryAfterSeconds);
+  return new ApiError(status, title, detail, retryAfterSeconds, (said.errors ?? []).map(fieldProblem));
+}
+
+function fieldProblem({ field, detail }: { field: string; detail: string }): FieldProblem {
+  const path = field.split("/").slice(1);
+  return { path: path.map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~")), detail };
 }
 
 const titles: Record<number, string> = {

@@ -6,8 +6,14 @@
 
 export type Page<T> = { items: T[]; continue?: string | null };
 
-/** RFC 9457. */
-export type Problem = { type?: string; title: string; status: number; detail: string };
+/** RFC 9457; `errors` names the fields of the body that were not taken, each by its JSON pointer (RFC 6901). */
+export type Problem = {
+  type?: string;
+  title: string;
+  status: number;
+  detail: string;
+  errors?: { field: string; detail: string }[];
+};
 
 export type Role = "provider" | "admin" | "developer" | "viewer";
 

@@ -2,7 +2,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import * as calls from "../api/calls";
 import { ApiError } from "../api/http";
-import { Button, ProblemNote, TextField } from "../ui/basics";
+import { Button, Form, TextField } from "../ui/basics";
 import { useSubmit } from "../ui/submit";
 import { Doorway } from "./Doorway";
 import { enter } from "./SignIn";
@@ -40,7 +40,14 @@ export function Accept() {
   return (
     <Doorway title="Welcome aboard">
       <p>{known ? "Your password shows that it is you." : "Choose a name and a password, and you are in."}</p>
-      <form onSubmit={form.onSubmit}>
+      <Form
+        form={form}
+        buttons={
+          <Button look="primary" type="submit" busy={form.busy}>
+            {known ? "Join" : "Create account"}
+          </Button>
+        }
+      >
         {!given && (
           <TextField label="Invitation" name="invitation" required hint="The code that your admin gave you." />
         )}
@@ -66,11 +73,7 @@ export function Accept() {
             <TextField label="The same again" name="again" type="password" autoComplete="new-password" required />
           </>
         )}
-        {form.error && <ProblemNote error={form.error} />}
-        <Button look="primary" type="submit" busy={form.busy}>
-          {known ? "Join" : "Create account"}
-        </Button>
-      </form>
+      </Form>
     </Doorway>
   );
 }

@@ -1,7 +1,7 @@
 import * as calls from "../api/calls";
 import { ApiError } from "../api/http";
 import { useIdentity } from "../session";
-import { Button, Card, Definitions, ProblemNote, TextField } from "../ui/basics";
+import { Button, Card, Definitions, Form, TextField } from "../ui/basics";
 import { say } from "../ui/overlays";
 import { useSubmit } from "../ui/submit";
 import { MAX_PASSWORD, MIN_PASSWORD } from "./Accept";
@@ -28,7 +28,7 @@ export function Account() {
 
 function ChangePassword() {
   const form = useSubmit(async (data) => {
-    const next = String(data.get("next"));
+    const next = String(data.get("new"));
     if (next !== data.get("again")) {
       throw new ApiError(0, "The new passwords differ", "Type the same password twice.");
     }
@@ -37,15 +37,18 @@ function ChangePassword() {
   });
   return (
     <Card title="Change password">
-      <form
-        onSubmit={(event) => {
-          form.onSubmit(event);
-        }}
+      <Form
+        form={form}
+        buttons={
+          <Button look="primary" type="submit" busy={form.busy}>
+            Change password
+          </Button>
+        }
       >
         <TextField label="Current password" name="current" type="password" autoComplete="current-password" required />
         <TextField
           label="New password"
-          name="next"
+          name="new"
           type="password"
           autoComplete="new-password"
           required
@@ -54,11 +57,7 @@ function ChangePassword() {
           hint={`${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`}
         />
         <TextField label="The same again" name="again" type="password" autoComplete="new-password" required />
-        {form.error && <ProblemNote error={form.error} />}
-        <Button look="primary" type="submit" busy={form.busy}>
-          Change password
-        </Button>
-      </form>
+      </Form>
     </Card>
   );
 }

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import * as calls from "../api/calls";
 import { liveOf } from "../live";
-import { Button, ProblemNote, SelectField, TextField } from "../ui/basics";
+import { Button, Form, SelectField, TextField } from "../ui/basics";
 import { useSubmit } from "../ui/submit";
 
 /** What names of ours look like, as the server's own rule says. */
@@ -19,7 +19,7 @@ export function NewCluster() {
   const navigate = useNavigate();
   const versions = useQuery({ queryKey: ["versions"], queryFn: calls.versions });
   const form = useSubmit(async (data) => {
-    const version = String(data.get("version") ?? "");
+    const version = String(data.get("kubernetes_version") ?? "");
     const cluster = await calls.createCluster(org, {
       name: String(data.get("name")).trim(),
       ...(version && { kubernetes_version: version }),
@@ -32,7 +32,20 @@ export function NewCluster() {
   return (
     <main id="content" className="narrow">
       <h1>Create a cluster</h1>
-      <form onSubmit={form.onSubmit} className="card">
+      <Form
+        form={form}
+        className="card"
+        buttons={
+          <div className="form-buttons">
+            <Button look="primary" type="submit" busy={form.busy}>
+              Create
+            </Button>
+            <Link to="/o/$org/clusters" params={{ org }} className="button">
+              Cancel
+            </Link>
+          </div>
+        }
+      >
         <TextField
           label="Name"
           name="name"
@@ -45,7 +58,7 @@ export function NewCluster() {
         />
         <SelectField
           label="Kubernetes version"
-          name="version"
+          name="kubernetes_version"
           key={known.length}
           defaultValue={known.find((one) => one.default)?.version ?? ""}
           options={
@@ -64,16 +77,7 @@ export function NewCluster() {
           options={replicas}
           hint="Three need a fleet of at least three cells."
         />
-        {form.error && <ProblemNote error={form.error} />}
-        <div className="form-buttons">
-          <Button look="primary" type="submit" busy={form.busy}>
-            Create
-          </Button>
-          <Link to="/o/$org/clusters" params={{ org }} className="button">
-            Cancel
-          </Link>
-        </div>
-      </form>
+      </Form>
     </main>
   );
 }

@@ -4,7 +4,7 @@ import { ApiError } from "../api/http";
 import { useEffect } from "react";
 import { queryClient, signedInPages } from "../router";
 import { forgetLive } from "../live";
-import { Button, ProblemNote, TextField } from "../ui/basics";
+import { Button, Form, TextField } from "../ui/basics";
 import { useSubmit } from "../ui/submit";
 import { Doorway } from "./Doorway";
 
@@ -31,14 +31,17 @@ export function SignIn() {
   });
   return (
     <Doorway title="Sign in">
-      <form onSubmit={form.onSubmit}>
+      <Form
+        form={form}
+        buttons={
+          <Button look="primary" type="submit" busy={form.busy}>
+            Sign in
+          </Button>
+        }
+      >
         <TextField label="E-mail" name="email" type="email" autoComplete="username" required autoFocus />
         <TextField label="Password" name="password" type="password" autoComplete="current-password" required />
-        {form.error && <ProblemNote error={form.error} />}
-        <Button look="primary" type="submit" busy={form.busy}>
-          Sign in
-        </Button>
-      </form>
+      </Form>
       <p className="hint">
         Invited, but no password yet? Open the link that your admin gave you. On a fleet that{" "}
         <code>roadstead up</code> started, the first account is <code>admin@roadstead.local</code>, with its

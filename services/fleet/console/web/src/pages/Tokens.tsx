@@ -47,7 +47,7 @@ export function Tokens() {
           submit="Create"
           onSubmit={async (form) => {
             const cluster = String(form.get("cluster"));
-            const lifetime = String(form.get("lifetime"));
+            const lifetime = String(form.get("expires_in_seconds"));
             setCreated(
               await calls.createToken({
                 description: String(form.get("description")).trim(),
@@ -77,7 +77,7 @@ export function Tokens() {
               ...clusters.map((one) => ({ value: one.name, text: `Only ${one.name}` })),
             ]}
           />
-          <SelectField label="Works for" name="lifetime" options={lifetimes} defaultValue={String(90 * DAY)} />
+          <SelectField label="Works for" name="expires_in_seconds" options={lifetimes} defaultValue={String(90 * DAY)} />
         </FormDialog>
       </div>
       {created && (

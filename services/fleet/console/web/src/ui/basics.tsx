@@ -16,6 +16,7 @@ import type { ApiError } from "../api/http";
 import { age } from "../kube/show";
 import { useNow } from "./clock";
 import { Icon, type IconName } from "./icons";
+import { FieldErrors, type Submit, useFieldError } from "./submit";
 import type { Tone } from "./tone";
 
 type ButtonProps = ButtonHTMLAttributes<HTMLButtonElement> & {
@@ -42,28 +43,48 @@ export function Button({ look = "plain", icon, busy, children, className, onClic
   );
 }
 
-type FieldProps = { label: string; hint?: ReactNode; error?: string | undefined };
+type FormProps = { form: Submit; className?: string; buttons: ReactNode; children: ReactNode };
 
-export function TextField({ label, hint, error, ...rest }: FieldProps & InputHTMLAttributes<HTMLInputElement>) {
-  const id = useId();
+/** A form: its fields, what went wrong the last time (at the fields it is about, and in words), its buttons. */
+export function Form({ form, className, buttons, children }: FormProps) {
   return (
-    <div className="field">
+    <form onSubmit={form.onSubmit} className={className}>
+      <FieldErrors value={form.error?.fields ?? []}>{children}</FieldErrors>
+      {form.error && <ProblemNote error={form.error} />}
+      {buttons}
+    </form>
+  );
+}
+
+type FieldProps = { label: string; hint?: ReactNode; compact?: boolean };
+
+/** What every field has: a label, a hint, and in its place what the server says is wrong. */
+function useField(name: string | undefined, { label, hint, compact }: FieldProps) {
+  const id = useId();
+  const error = useFieldError(name);
+  const frame = (input: ReactNode) => (
+    <div className={compact ? "field compact" : "field"}>
       <label htmlFor={id}>{label}</label>
-      <input
-        id={id}
-        autoComplete="off"
-        spellCheck={false}
-        {...rest}
-        aria-invalid={error ? true : undefined}
-        aria-describedby={hint || error ? `${id}-hint` : undefined}
-      />
-      {(hint || error) && (
+      {input}
+      {(error || hint) && (
         <p id={`${id}-hint`} className={error ? "hint wrong" : "hint"}>
           {error ?? hint}
         </p>
       )}
     </div>
   );
+  const described = {
+    id,
+    "aria-invalid": error ? true : undefined,
+    "aria-describedby": error || hint ? `${id}-hint` : undefined,
+  } as const;
+  return { frame, described };
+}
+
+/** `name` is what the API calls the field, so that a refusal finds it. */
+export function TextField({ label, hint, ...rest }: FieldProps & InputHTMLAttributes<HTMLInputElement>) {
+  const { frame, described } = useField(rest.name, { label, hint });
+  return frame(<input autoComplete="off" spellCheck={false} {...rest} {...described} />);
 }
 
 type Option = { value: string; text: string };
@@ -71,28 +92,19 @@ type Option = { value: string; text: string };
 export function SelectField({
   label,
   hint,
-  error,
   options,
   compact,
   ...rest
-}: FieldProps & { options: readonly Option[]; compact?: boolean } & SelectHTMLAttributes<HTMLSelectElement>) {
-  const id = useId();
-  return (
-    <div className={compact ? "field compact" : "field"}>
-      <label htmlFor={id}>{label}</label>
-      <select id={id} {...rest} aria-describedby={hint || error ? `${id}-hint` : undefined}>
-        {options.map((option) => (
-          <option key={option.value} value={option.value}>
-            {option.text}
-          </option>
-        ))}
-      </select>
-      {(hint || error) && (
-        <p id={`${id}-hint`} className={error ? "hint wrong" : "hint"}>
-          {error ?? hint}
-        </p>
-      )}
-    </div>
+}: FieldProps & { options: readonly Option[] } & SelectHTMLAttributes<HTMLSelectElement>) {
+  const { frame, described } = useField(rest.name, { label, hint, compact: compact ?? false });
+  return frame(
+    <select {...rest} {...described}>
+      {options.map((option) => (
+        <option key={option.value} value={option.value}>
+          {option.text}
+        </option>
+      ))}
+    </select>,
   );
 }
 
@@ -113,7 +125,10 @@ export function ProblemNote({ error, action }: { error: ApiError; action?: React
       <Icon name="alert" />
       <div>
         <strong>{error.title}</strong>
-        {error.detail && <p>{error.detail}</p>}
+        {error.fields.length === 0 && error.detail && <p>{error.detail}</p>}
+        {error.fields.map(({ path, detail }) => (
+          <p key={path.join("/")}>{[path.join(" › ").replaceAll("_", " "), detail].filter(Boolean).join(": ")}</p>
+        ))}
         {action}
       </div>
     </div>

@@ -13,7 +13,7 @@ import { Menu } from "@base-ui/react/menu";
 import { Toast } from "@base-ui/react/toast";
 import { type ReactElement, type ReactNode, useId, useState } from "react";
 import { asApiError } from "../api/http";
-import { Button, ProblemNote } from "./basics";
+import { Button, Form } from "./basics";
 import { useSubmit } from "./submit";
 import { Icon } from "./icons";
 
@@ -44,16 +44,19 @@ export function FormDialog({ title, trigger, submit, onSubmit, children }: FormD
         <Dialog.Backdrop className="backdrop" />
         <Dialog.Popup className="dialog">
           <Dialog.Title>{title}</Dialog.Title>
-          <form onSubmit={form.onSubmit}>
+          <Form
+            form={form}
+            buttons={
+              <div className="dialog-buttons">
+                <Dialog.Close render={<Button>Cancel</Button>} />
+                <Button look="primary" type="submit" busy={form.busy}>
+                  {submit}
+                </Button>
+              </div>
+            }
+          >
             {children}
-            {form.error && <ProblemNote error={form.error} />}
-            <div className="dialog-buttons">
-              <Dialog.Close render={<Button>Cancel</Button>} />
-              <Button look="primary" type="submit" busy={form.busy}>
-                {submit}
-              </Button>
-            </div>
-          </form>
+          </Form>
         </Dialog.Popup>
       </Dialog.Portal>
     </Dialog.Root>
@@ -92,7 +95,17 @@ export function ConfirmDialog({ title, trigger, confirm, typed, onConfirm, child
         <AlertDialog.Popup className="dialog">
           <AlertDialog.Title>{title}</AlertDialog.Title>
           <AlertDialog.Description render={<div />}>{children}</AlertDialog.Description>
-          <form onSubmit={form.onSubmit}>
+          <Form
+            form={form}
+            buttons={
+              <div className="dialog-buttons">
+                <AlertDialog.Close render={<Button>Cancel</Button>} />
+                <Button look="danger" type="submit" busy={form.busy} disabled={!allowed}>
+                  {confirm}
+                </Button>
+              </div>
+            }
+          >
             {typed !== undefined && (
               <div className="field">
                 <label htmlFor={id}>
@@ -107,14 +120,7 @@ export function ConfirmDialog({ title, trigger, confirm, typed, onConfirm, child
                 />
               </div>
             )}
-            {form.error && <ProblemNote error={form.error} />}
-            <div className="dialog-buttons">
-              <AlertDialog.Close render={<Button>Cancel</Button>} />
-              <Button look="danger" type="submit" busy={form.busy} disabled={!allowed}>
-                {confirm}
-              </Button>
-            </div>
-          </form>
+          </Form>
         </AlertDialog.Popup>
       </AlertDialog.Portal>
     </AlertDialog.Root>
