@@ -1,71 +1,25 @@
 // What a person does with the console, from the sign-in to a deleted cluster, in a real browser against a
-// real fleet. Start at `journey` at the end; each step is a function above it.
+// real fleet of one cell. Start at `journey`.
+//
+// Not here: clusters of several replicas and machines of the cloud (machines.mjs).
 //
 // Environment: CONSOLE_URL, CONSOLE_EMAIL, CONSOLE_PASSWORD, CONSOLE_KUBECONFIG (of the cluster demo),
 // CONSOLE_PICTURES (a folder for screenshots), CONSOLE_NODES (how many worker nodes demo has).
 // `tests/tests/console.rs` sets them.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { request } from "playwright-core";
-import { camera, launch, obstacles, PATIENCE_MS, watchedPage } from "./browser.mjs";
+import { camera, obstacles, watchedPage } from "./browser.mjs";
+import { button, dialogIsGone, env, link, row, settings, walk } from "./steps.mjs";
 
-const env = (name) => {
-  const value = process.env[name];
-  assert(value, `${name} is not set`);
-  return value;
-};
-const url = env("CONSOLE_URL");
-const email = env("CONSOLE_EMAIL");
-const password = env("CONSOLE_PASSWORD");
+const { url, email, password, pictures } = settings();
 const demoKubeconfig = env("CONSOLE_KUBECONFIG");
-const pictures = env("CONSOLE_PICTURES");
 const hasNode = Number(process.env.CONSOLE_NODES ?? "0") > 0;
 
-const folder = mkdtempSync(join(tmpdir(), "roadstead-console-"));
-const kubectl = (kubeconfig, ...words) =>
-  execFileSync("kubectl", words, {
-    env: { ...process.env, KUBECONFIG: kubeconfig, KUBECACHEDIR: join(folder, "cache") },
-    encoding: "utf8",
-    timeout: PATIENCE_MS,
-  });
-
-async function main() {
-  const browser = await launch();
-  const first = await watchedPage(browser);
-  const watched = [first];
-  const steps = journey(browser, watched);
-  try {
-    for (const [name, step] of steps) {
-      const started = Date.now();
-      try {
-        await step();
-      } catch (error) {
-        await first.page.screenshot({ path: join(pictures, "failed.png") }).catch(() => {});
-        error.message = `${name}: ${error.message}\nat ${first.page.url()}`;
-        throw error;
-      }
-      console.log(`${name}: ${((Date.now() - started) / 1000).toFixed(1)} s`);
-    }
-    const complaints = watched.flatMap((one) => one.complaints);
-    assert.deepEqual(complaints, [], "the browser complained");
-  } finally {
-    await browser.close();
-    rmSync(folder, { recursive: true, force: true });
-  }
-}
-
-const button = (page, name) => page.getByRole("button", { name, exact: true });
-const link = (page, name) => page.getByRole("link", { name, exact: true });
-// While a dialog is open the page behind it is hidden, and a row there would seem to be gone.
-const dialogIsGone = (page) => page.getByRole("alertdialog").waitFor({ state: "detached" });
-const row = (page, table, text) => page.getByRole("table", { name: table }).getByRole("row").filter({ hasText: text });
-
 /** Steps by name, in order. State is in what the fleet and the pages hold. */
-function journey(browser, watched) {
+function journey({ browser, watched, folder, kubectl }) {
   const [first] = watched;
   const { page } = first;
   const shoot = camera(page, pictures);
@@ -182,6 +136,26 @@ function journey(browser, watched) {
       await page.getByRole("alertdialog").getByRole("button", { name: "Delete" }).click();
       await dialogIsGone(page);
       await row(page, "Node pools", "spare").waitFor({ state: "detached" });
+    }],
+    ["a value that is refused is named at its field", async () => {
+      const { id } = await page.evaluate(async () => {
+        const answer = await fetch("/api/v1/organizations/demo/clusters/demo");
+        return await answer.json();
+      });
+      first.expectAnswer(400, `/clusters/${id}/nodepools`);
+      await button(page, "Create node pool").click();
+      await page.getByLabel("Name").fill("spare");
+      await page.getByLabel("Machines").fill("0");
+      await page.getByLabel("Labels of its nodes").fill("team=a/b");
+      await button(page, "Create").click();
+      await page.getByRole("alert").getByText(/^labels › team: /).waitFor();
+      const field = page.getByLabel("Labels of its nodes");
+      assert.equal(await field.getAttribute("aria-invalid"), "true");
+      const described = await field.getAttribute("aria-describedby");
+      assert.match((await page.locator(`[id="${described}"]`).textContent()) ?? "", /at most 63 letters/);
+      await picture("create-pool-refused");
+      await button(page, "Cancel").click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
     }],
     ["a deployment is watched as it comes up", async () => {
       await link(page, "Workloads").click();
@@ -333,4 +307,4 @@ async function ticks(page) {
   return Number([...text.matchAll(/tick (\d+)/g)].at(-1)?.[1] ?? 0);
 }
 
-await main();
+await walk(journey);

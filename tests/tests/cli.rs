@@ -169,6 +169,15 @@ fn signing_in(fleet: &Fleet) -> Result<()> {
 
     // An API token signs in as well, and a session that has ended says so.
     let secret = operator.run("token create ci --role viewer --org acme")?.ok()?;
+    ensure!(secret.starts_with("rs_") && secret.lines().count() == 1, "{secret}");
+    let other = operator.run("token create other --role viewer --org acme -o json")?.json()?;
+    let id = other["id"].as_str().context("no id")?;
+    ensure!(other["secret"].as_str().is_some_and(|secret| secret.starts_with("rs_")), "{other}");
+    let got = operator.run(&format!("token get {id} -o json"))?.json()?;
+    ensure!(got["description"] == "other" && got["secret"].is_null(), "{got}");
+    ensure!(operator.run("token list")?.ok()?.contains(id));
+    operator.run(&format!("token delete {id}"))?.ok()?;
+    operator.run(&format!("token get {id}"))?.fails(3, "no such token")?;
     let ci = Person::new(fleet, "ci")?;
     std::fs::write(ci.home.join("token"), secret)?;
     ci.run(&format!("login https://{server} --token-file token --ca-file {}", ca.display()))?.ok()?;
@@ -201,6 +210,8 @@ fn clusters_live_and_die(fleet: &Fleet) -> Result<()> {
     );
     ann.run("cluster get demo")?.fails(3, "no such cluster")?;
     ensure!(ann.run(&format!("cluster get {id}"))?.ok()?.contains("renamed"));
+    let yaml: Value = serde_yaml::from_str(&ann.run("cluster get renamed -o yaml")?.ok()?)?;
+    ensure!(yaml == ann.run("cluster get renamed -o json")?.json()?, "{yaml}");
     runtime.block_on(api.get("/api/v1/namespaces/default"))?;
     ann.run("cluster update renamed")?.fails(2, "--name")?;
     ann.run("cluster update renamed --label=-x=1")?.fails(2, "label")?;
@@ -281,6 +292,12 @@ fn mistakes_are_told(fleet: &Fleet) -> Result<()> {
         ("cluster create 0190163d-8694-739b-aea5-966c26f8ad91", 2, "not a name"),
         ("cluster create a190163d-8694-739b-aea5-966c26f8ad91", 2, "reads like an id"),
         ("cluster create three --replicas 2", 2, "1 or 3"),
+        // One line names both fields that are wrong.
+        (
+            "cluster create a190163d-8694-739b-aea5-966c26f8ad91 --kubernetes-version v1.2.3",
+            2,
+            "choose another name; /kubernetes_version: ",
+        ),
         ("cluster create three --replicas 3", 5, "3 cells"),
         ("cluster create old --kubernetes-version v1.2.3", 2, "v1.36"),
         ("nodepool create w --cluster x --size -1", 2, "0 to 1000"),

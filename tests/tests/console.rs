@@ -1,4 +1,5 @@
-//! The console in Debian's Chromium against the real binary: what `tests/console/journey.mjs` does.
+//! The console in Debian's Chromium against the real binary: what `tests/console/journey.mjs` and
+//! `machines.mjs` do.
 //!
 //! Needs Chromium, Node and the packages that `cargo xtask packages` installs. As root, the cluster has a
 //! node and its pods' logs are followed; otherwise the same pages are shown without one. Screenshots are
@@ -14,30 +15,67 @@ use dev_testkit::{Fleet, Options, is_root};
 fn a_person_gets_by_with_the_console_alone() -> Result<()> {
     let scripts = scripts()?;
     let fleet = Fleet::start(Options { nodes: u8::from(is_root()), ..Options::default() })?;
-    let url = format!("https://{}", fleet.manager);
+    walk(&scripts, "journey.mjs", &fleet, |journey| {
+        journey
+            .env("CONSOLE_KUBECONFIG", fleet.demo_kubeconfig())
+            .env("CONSOLE_NODES", if is_root() { "1" } else { "0" });
+    })?;
+    first_paint(&scripts, &format!("https://{}", fleet.manager))
+}
+
+/// What takes more than one cell, and what takes machines.
+#[test]
+fn a_cluster_of_three_and_its_machines_are_at_hand() -> Result<()> {
+    let scripts = scripts()?;
+    let fleet = Fleet::start(Options { cells: 3, demo: false, ..Options::default() })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let demo = "demo".parse().context("name")?;
+    runtime.block_on(async { fleet.client()?.create_organization(&demo).await.context("demo") })?;
+    walk(&scripts, "machines.mjs", &fleet, |machines| {
+        machines.env("CONSOLE_MACHINES", if is_root() { "1" } else { "0" });
+    })
+}
+
+/// Without what it needs, the browser tests say what is missing and what brings it.
+#[test]
+fn what_is_missing_is_named() -> Result<()> {
+    for (needs, word) in [
+        (["/nowhere/node_modules", "/"], "the browser tests' own packages"),
+        (["/", "/nowhere/chromium"], "Chromium"),
+    ] {
+        let said = match check(needs.map(PathBuf::from)) {
+            Ok(()) => "nothing".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        ensure!(said.starts_with(word) && said.contains("cargo xtask packages"), "{said}");
+    }
+    Ok(())
+}
+
+/// Runs one of the scripts in the browser, as the operator.
+fn walk(scripts: &Path, script: &str, fleet: &Fleet, more: impl FnOnce(&mut Command)) -> Result<()> {
     let password = std::fs::read_to_string(fleet.data().join("admin.password"))
         .context("the password of the first account")?;
-    let pictures = pictures()?;
-    let journey = Command::new("node")
-        .arg(scripts.join("journey.mjs"))
-        .env("CONSOLE_URL", &url)
+    let pictures = pictures(script)?;
+    let mut command = Command::new("node");
+    command
+        .arg(scripts.join(script))
+        .env("CONSOLE_URL", format!("https://{}", fleet.manager))
         .env("CONSOLE_EMAIL", "admin@roadstead.local")
         .env("CONSOLE_PASSWORD", password.trim())
-        .env("CONSOLE_KUBECONFIG", fleet.demo_kubeconfig())
-        .env("CONSOLE_PICTURES", &pictures)
-        .env("CONSOLE_NODES", if is_root() { "1" } else { "0" })
-        .output()
-        .context("cannot start node")?;
-    let said = String::from_utf8_lossy(&journey.stdout);
+        .env("CONSOLE_PICTURES", &pictures);
+    more(&mut command);
+    let walked = command.output().context("cannot start node")?;
+    let said = String::from_utf8_lossy(&walked.stdout);
     println!("{said}");
     ensure!(
-        journey.status.success(),
+        walked.status.success(),
         "{said}{}\nscreenshots: {}\n{}",
-        String::from_utf8_lossy(&journey.stderr),
+        String::from_utf8_lossy(&walked.stderr),
         pictures.display(),
         fleet.logs()
     );
-    first_paint(&scripts, &url)
+    Ok(())
 }
 
 /// A page that takes seconds on this machine takes too long on every machine.
@@ -58,19 +96,22 @@ fn first_paint(scripts: &Path, url: &str) -> Result<()> {
 /// The folder of the scripts, with what they need.
 fn scripts() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("console");
-    for (needed, what) in [
-        (folder.join("node_modules/playwright-core"), "the browser tests' own packages"),
-        (PathBuf::from("/usr/bin/chromium"), "Chromium"),
-    ] {
-        ensure!(needed.exists(), "{what}: {} is missing; run `cargo xtask packages`", needed.display());
-    }
+    check([folder.join("node_modules/playwright-core"), PathBuf::from("/usr/bin/chromium")])?;
     Ok(folder)
 }
 
-/// An empty folder for this run's screenshots.
-fn pictures() -> Result<PathBuf> {
+/// Whether the packages and the browser are there.
+fn check([packages, chromium]: [PathBuf; 2]) -> Result<()> {
+    for (needed, what) in [(packages, "the browser tests' own packages"), (chromium, "Chromium")] {
+        ensure!(needed.exists(), "{what}: {} is missing; run `cargo xtask packages`", needed.display());
+    }
+    Ok(())
+}
+
+/// An empty folder for the screenshots of this run of `script`.
+fn pictures(script: &str) -> Result<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().context("no target folder")?;
-    let folder = target.join("screenshots");
+    let folder = target.join("screenshots").join(script.trim_end_matches(".mjs"));
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }

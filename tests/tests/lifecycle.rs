@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use base_ids::Slug;
-use dev_testkit::{Fleet, Options, is_root};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dev_testkit::{ApiClient, Fleet, Kubeconfig, Options, is_root};
 use fleet_client::{Client, ClientError};
 use fleet_model::{
-    ClusterState, CreateCluster, CreateNodePool, CreateToken, Event, NodePoolState, OperationState, Role,
-    UpdateNodePool,
+    Cluster, ClusterState, CreateCluster, CreateJoinToken, CreateNodePool, CreateToken, Event, NodePoolState,
+    OperationState, Role, UpdateNodePool,
 };
 use futures::StreamExt;
 use reqwest::{Method, StatusCode};
@@ -377,6 +379,9 @@ fn one_death(
         .with_context(|| format!("round {round}: created"))
     })?;
 
+    a_join_token_is_one(fleet, runtime, acme, &cluster, delay)
+        .with_context(|| format!("round {round}: join token"))?;
+
     // And the same for its end.
     let delete = {
         let (client, acme) = (fleet.client()?, acme.clone());
@@ -409,6 +414,51 @@ fn one_death(
     let left: Vec<_> = std::fs::read_dir(&assignments)?.filter_map(Result::ok).collect();
     ensure!(left.is_empty(), "round {round}: {left:?}");
     Ok(())
+}
+
+/// A join token whose answer the manager's death swallowed: asked for again with its key there is one, and the
+/// secret that is told in the end is the one that lets a machine in.
+fn a_join_token_is_one(
+    fleet: &mut Fleet,
+    runtime: &tokio::runtime::Runtime,
+    acme: &Slug,
+    cluster: &Cluster,
+    delay: Duration,
+) -> Result<()> {
+    let client = fleet.client()?.with_key(&format!("join {}", cluster.name))?;
+    let (id, request) = (cluster.id, CreateJoinToken::default());
+    let create = {
+        let (client, acme, request) = (client.clone(), acme.clone(), request.clone());
+        runtime.spawn(async move { client.create_join_token(&acme, id, &request).await })
+    };
+    std::thread::sleep(delay);
+    fleet.kill()?;
+    let _ = runtime.block_on(create)?;
+    fleet.start_again()?;
+    runtime.block_on(async {
+        let deadline = Instant::now() + PATIENCE;
+        let told = loop {
+            match client.create_join_token(acme, id, &request).await {
+                Ok(told) => break told,
+                Err(error) if Instant::now() < deadline => {
+                    let passing = matches!(error.status(), Some(409 | 503) | None);
+                    ensure!(passing, "{error}");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(error) => bail!("{error}"),
+            }
+        };
+        // The key was for that one request.
+        let client = fleet.client()?;
+        let listed = client.join_tokens(acme, id).await?;
+        ensure!(listed.len() == 1 && listed[0].id == told.id, "{listed:?}, told {}", told.id);
+        let api = ApiClient::new(&Kubeconfig::parse(&client.kubeconfig(acme, id).await?.kubeconfig)?)?;
+        let secret = format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{}", told.id);
+        let kept = api.get(&secret).await?;
+        let kept = STANDARD.decode(kept["data"]["token-secret"].as_str().unwrap_or_default())?;
+        ensure!(told.token == format!("{}.{}", told.id, String::from_utf8(kept)?), "another secret was told");
+        anyhow::Ok(())
+    })
 }
 
 async fn until<F>(mut holds: impl FnMut() -> F) -> Result<()>

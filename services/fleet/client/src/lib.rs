@@ -134,6 +134,9 @@ impl Client {
     pub async fn tokens(&self) -> Result<Vec<ApiToken>, ClientError> {
         self.all_pages("/api/v1/tokens").await
     }
+    pub async fn token(&self, id: &str) -> Result<ApiToken, ClientError> {
+        self.get(&format!("/api/v1/tokens/{}", segment(id))).await
+    }
     pub async fn delete_token(&self, id: &str) -> Result<(), ClientError> {
         self.delete(&format!("/api/v1/tokens/{}", segment(id))).await
     }

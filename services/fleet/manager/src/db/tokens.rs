@@ -125,6 +125,27 @@ impl Db {
         self.one(select_tokens!("WHERE t.id = $1").bind(id)).await
     }
 
+    /// One of those in this scope.
+    pub(crate) async fn token_in(
+        &self,
+        scope: TokenScope<'_>,
+        id: &str,
+    ) -> Result<Option<ApiToken>, DbError> {
+        let row: Option<TokenRow> = self
+            .one(
+                select_tokens!(
+                    "WHERE t.id = $1 AND ($2 IS NULL OR o.name = $2)
+                     AND ($3 IS NULL OR EXISTS (SELECT 1 FROM members a WHERE a.organization_id = t.organization_id
+                         AND a.user_id = $3 AND a.role = 'admin' AND a.invited = 0))"
+                )
+                .bind(id)
+                .bind(scope.organization)
+                .bind(scope.admin),
+            )
+            .await?;
+        Ok(row.map(|row| row.token))
+    }
+
     /// By id, after `after`.
     pub(crate) async fn tokens(
         &self,

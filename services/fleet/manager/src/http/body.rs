@@ -128,6 +128,8 @@ fn fault(path: &Path, error: &serde_json::Error) -> Fault {
     if let Some(name) = named("unknown") {
         let known = words.split_once("expected ").map_or("", |(_, known)| known).replace('`', "");
         let detail = format!("there is no such field; known: {known}");
+        // Here the way leads to the field itself.
+        let parent = parent.strip_suffix(&pointer_step(&name)).unwrap_or(&parent).to_owned();
         let problem = FieldProblem::new(format!("{parent}{}", pointer_step(&name)), detail);
         return Fault { problem, unknown: Some((parent, name)) };
     }
@@ -194,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(got, wanted);
         }
-        for text in ["", "{", "{}}", "{\"name\":}", "\u{0}"] {
+        for text in ["", "{", "{\"name\":\"a\"}}", "{\"name\":}", "\u{0}"] {
             assert!(cluster(text).contains("the body is not JSON: "), "{text:?}: {}", cluster(text));
         }
         assert!(cluster(r#"{"name":"Not A Name"}"#).starts_with("/name: "));

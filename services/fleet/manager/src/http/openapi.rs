@@ -72,6 +72,7 @@ use super::{
         events::watch,
         tokens::list,
         tokens::create,
+        tokens::get,
         tokens::delete,
         fleet::cells,
     ),

@@ -123,6 +123,7 @@ pub(crate) fn all() -> Vec<Route> {
         route(GET, "/api/v1/receipt-key", Nothing, operations::receipt_key),
         route(GET, "/api/v1/tokens", SomeAdmin, tokens::list),
         route(POST, "/api/v1/tokens", SomeAdmin, tokens::create),
+        route(GET, "/api/v1/tokens/{token}", SomeAdmin, tokens::get),
         route(DELETE, "/api/v1/tokens/{token}", SomeAdmin, tokens::delete),
         route(GET, "/api/v1/cells", Provider, fleet::cells),
         route(GET, "/openapi.json", Nothing, fleet::openapi),

@@ -99,6 +99,14 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
+#[utoipa::path(get, path = "/api/v1/tokens/{token}", params(("token" = String, Path)),
+    operation_id = "get_token", tag = "tokens",
+    responses((status = 200, body = ApiToken), (status = 404, body = Problem)))]
+pub(super) async fn get(state: Shared, caller: Caller, Path(id): Path<String>) -> Answer<Json<ApiToken>> {
+    let found = state.db.token_in(scope(&caller), &id).await?;
+    found.map(Json).ok_or(Failure::NotFound("token"))
+}
+
 #[utoipa::path(delete, path = "/api/v1/tokens/{token}", params(("token" = String, Path)),
     operation_id = "delete_token", tag = "tokens", responses((status = 204), (status = 404, body = Problem)))]
 pub(super) async fn delete(state: Shared, caller: Caller, Path(id): Path<String>) -> Answer<StatusCode> {

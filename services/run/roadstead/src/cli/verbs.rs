@@ -401,9 +401,18 @@ pub enum Token {
         /// Seconds until it expires; never by default
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         expires_in_seconds: Option<u32>,
+        /// How to print: the secret alone by default
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Output,
     },
     /// List API tokens
     List {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Show one API token
+    Get {
+        id: String,
         #[command(flatten)]
         shown: Shown,
     },

@@ -41,6 +41,9 @@ const TOKENS: Columns<fleet_model::ApiToken> = Columns {
     },
 };
 
+const CREATED: Columns<fleet_model::CreatedToken> =
+    Columns { names: &["SECRET"], row: |made| vec![made.secret.clone()] };
+
 pub async fn org(connection: &Connection, command: Org) -> Result<()> {
     let client = connect(connection)?.client;
     match command {
@@ -96,12 +99,18 @@ async fn find(client: &Client, org: &Slug, email: &Email) -> Result<UserId> {
 pub async fn token(connection: &Connection, command: Token) -> Result<()> {
     let client = connect(connection)?.client;
     match command {
-        Token::Create { description, role, org, cluster, expires_in_seconds } => {
+        Token::Create { description, role, org, cluster, expires_in_seconds, output } => {
             let cluster = cluster.map(|cluster| cluster.to_string());
             let request = CreateToken { description, role, organization: org, cluster, expires_in_seconds };
-            println!("{}", client.create_token(&request).await?.secret);
-            Ok(())
+            let made = client.create_token(&request).await?;
+            if output == Output::Table {
+                // Nothing else, so that it can be written into a file.
+                println!("{}", made.secret);
+                return Ok(());
+            }
+            one(output, &made, &CREATED)
         }
+        Token::Get { id, shown } => one(shown.output, &client.token(&id).await?, &TOKENS),
         Token::List { shown } => many(shown.output, &client.tokens().await?, &TOKENS),
         Token::Delete { id } => {
             client.delete_token(&id).await?;
