@@ -118,6 +118,15 @@ export function Badge({ tone, children, why }: { tone: Tone; children: ReactNode
   );
 }
 
+/** The badge of something in a cluster, by what `kube/show.ts` makes of its status. */
+export function StatusBadge({ of }: { of: { tone: Tone; text: string; why?: string | undefined } }) {
+  return (
+    <Badge tone={of.tone} why={of.why}>
+      {of.text}
+    </Badge>
+  );
+}
+
 /** What went wrong and what to do about it. Read aloud when it appears. */
 export function ProblemNote({ error, action }: { error: ApiError; action?: ReactNode }) {
   return (

@@ -8,7 +8,7 @@ import { bytes, memory, nodeAddress, nodeStatus } from "../../kube/show";
 import type { Node, Pod } from "../../kube/types";
 import { liveOf, poolsOf, useLive } from "../../live";
 import { useRights } from "../../session";
-import { Age, Badge, Button, Card, Empty, SelectField, Table, TextField } from "../../ui/basics";
+import { Age, Badge, Button, Card, Empty, SelectField, StatusBadge, Table, TextField } from "../../ui/basics";
 import { ConfirmDialog, FormDialog } from "../../ui/overlays";
 import { toneOf } from "../../ui/tone";
 import { SLUG, SLUG_HINT } from "../NewCluster";
@@ -226,9 +226,7 @@ function NodeList() {
               <tr key={node.metadata.uid}>
                 <th scope="row">{node.metadata.name}</th>
                 <td>
-                  <Badge tone={status.tone} why={status.why}>
-                    {status.text}
-                  </Badge>
+                  <StatusBadge of={status} />
                 </td>
                 <td>{node.status?.nodeInfo?.kubeletVersion}</td>
                 <td>{nodeAddress(node)}</td>

@@ -3,7 +3,7 @@ import { useState } from "react";
 import { useCollection } from "../../kube/hooks";
 import { eventTime, hasRun, podReady, podRestarts, podStatus } from "../../kube/show";
 import type { Event, Pod } from "../../kube/types";
-import { Age, Badge, Card, Definitions, Empty, Loading, ProblemNote, SelectField, Table } from "../../ui/basics";
+import { Age, Card, Definitions, Empty, Loading, ProblemNote, SelectField, StatusBadge, Table } from "../../ui/basics";
 import { useCluster } from "./context";
 import { EventRow } from "./Events";
 import { Logs } from "./Logs";
@@ -36,9 +36,7 @@ export function PodPage() {
     <>
       <div className="page-head">
         <h2>{name}</h2>
-        <Badge tone={status.tone} why={status.why}>
-          {status.text}
-        </Badge>
+        <StatusBadge of={status} />
       </div>
       {status.tone === "bad" && status.why && <p className="hint">{status.why}</p>}
       <Card>

@@ -8,7 +8,7 @@ import {
   externalAddress, images, podReady, podRestarts, podStatus, servicePorts, type WorkloadKind, workloadStatus,
 } from "../../kube/show";
 import type { KubeObject, Pod, Service, Workload } from "../../kube/types";
-import { Age, Badge, Card, Empty, Table } from "../../ui/basics";
+import { Age, Badge, Card, Empty, StatusBadge, Table } from "../../ui/basics";
 import { Icon } from "../../ui/icons";
 import { Collection } from "./Collection";
 import { useCluster } from "./context";
@@ -142,9 +142,7 @@ function WorkloadRows({ kind, workload, pods }: { kind: WorkloadKind; workload: 
         </th>
         <td>{namespace}</td>
         <td>
-          <Badge tone={status.tone} why={status.why}>
-            {status.text}
-          </Badge>
+          <StatusBadge of={status} />
         </td>
         <td>
           {status.ready}/{status.wanted}
@@ -181,9 +179,7 @@ function PodRow({ pod, inset }: { pod: Pod; inset?: boolean }) {
       </th>
       <td>{namespace}</td>
       <td>
-        <Badge tone={status.tone} why={status.why}>
-          {status.text}
-        </Badge>
+        <StatusBadge of={status} />
         {status.tone === "bad" && status.why && <div className="hint">{status.why}</div>}
       </td>
       <td>
