@@ -15,6 +15,19 @@ pub(crate) enum Changed {
     LastAdmin,
 }
 
+/// How an invitation ended.
+#[derive(Debug)]
+pub(crate) enum Invited {
+    Done(Box<Member>),
+    /// They belong to the organisation already.
+    IsMember,
+    TooMany,
+}
+
+/// Members of one organisation at most, those who were only invited among them. Far more than work on its
+/// clusters; without a bound, one admin could fill the database with addresses.
+pub(crate) const MAX_MEMBERS: i64 = 1000;
+
 /// An invitation with what accepting needs.
 #[derive(Debug, Clone)]
 pub(crate) struct InvitationRow {
@@ -94,8 +107,8 @@ impl Db {
         .await
     }
 
-    /// The person's, who may be new; an invitation that they have already is replaced.
-    /// [`DbError::Constraint`] when they are a member, or the organisation is gone.
+    /// Invites a person, who may be new; an invitation that they have already is replaced.
+    /// [`DbError::Constraint`] when the organisation is gone, or the person goes just now.
     pub(crate) async fn invite(
         &self,
         organization: OrgId,
@@ -103,7 +116,7 @@ impl Db {
         role: Role,
         invitation: &NewInvitation<'_>,
         now: Timestamp,
-    ) -> Result<Member, DbError> {
+    ) -> Result<Invited, DbError> {
         let mut tx = self.begin().await?;
         lock(&mut tx, organization).await?;
         tx.run(
@@ -128,8 +141,17 @@ impl Db {
                     .bind(user.id),
             )
             .await?;
-        if known.is_some_and(|member| !member.invited) {
-            return Err(DbError::Constraint);
+        match known {
+            Some(member) if !member.invited => return Ok(Invited::IsMember),
+            Some(_) => {}
+            None => {
+                let count =
+                    sql("SELECT COUNT(*) AS n FROM members WHERE organization_id = $1").bind(organization);
+                let count: Option<Count> = tx.one(count).await?;
+                if count.is_some_and(|count| count.0 >= MAX_MEMBERS) {
+                    return Ok(Invited::TooMany);
+                }
+            }
         }
         tx.run(
             sql("INSERT INTO members (organization_id, user_id, role, invited, created_ms)
@@ -160,7 +182,7 @@ impl Db {
             .await?
             .ok_or(DbError::Constraint)?;
         tx.commit().await?;
-        Ok(member)
+        Ok(Invited::Done(Box::new(member)))
     }
 
     pub(crate) async fn invitation(&self, id: &str) -> Result<Option<InvitationRow>, DbError> {

@@ -28,11 +28,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 pub(crate) use cells::{CellRow, RouteRow};
 pub(crate) use clusters::Deletion;
 pub(crate) use idempotency::KeptKey;
-pub(crate) use members::{Changed, NewInvitation};
+pub(crate) use members::{Changed, Invited, MAX_MEMBERS, NewInvitation};
 pub(crate) use operations::OperationRow;
 pub(crate) use pools::{MAX_POOLS, PoolChange};
 pub(crate) use statement::{Count, Read, Row, Statement, Tx, sql, undecodable};
-pub(crate) use tokens::{NewToken, TokenRow, TokenScope};
+pub(crate) use tokens::{MAX_TOKENS, NewToken, TokenRow, TokenScope};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {

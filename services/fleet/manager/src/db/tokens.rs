@@ -4,7 +4,7 @@ use base_clock::Timestamp;
 use base_ids::{OrgId, Slug, TenantId, UserId};
 use fleet_model::{ApiToken, Organization, Role};
 
-use super::{Db, DbError, Read, Row, sql, undecodable};
+use super::{Count, Db, DbError, Read, Row, sql, undecodable};
 
 /// A token with what authentication needs.
 #[derive(Debug, Clone)]
@@ -26,6 +26,10 @@ impl TokenRow {
         }
     }
 }
+
+/// Tokens of one organisation at most, expired ones among them. Programs are fewer; without a bound, one admin
+/// could fill the database. Counted before one is made rather than with it: a few too many do no harm.
+pub(crate) const MAX_TOKENS: i64 = 1000;
 
 pub(crate) struct NewToken<'a> {
     pub(crate) id: &'a str,
@@ -123,6 +127,12 @@ impl Db {
 
     pub(crate) async fn token(&self, id: &str) -> Result<Option<TokenRow>, DbError> {
         self.one(select_tokens!("WHERE t.id = $1").bind(id)).await
+    }
+
+    pub(crate) async fn token_count(&self, organization: OrgId) -> Result<i64, DbError> {
+        let count = sql("SELECT COUNT(*) AS n FROM api_tokens WHERE organization_id = $1").bind(organization);
+        let count: Option<Count> = self.one(count).await?;
+        Ok(count.map_or(0, |count| count.0))
     }
 
     /// One of those in this scope.

@@ -183,11 +183,16 @@ impl Db {
         Ok(())
     }
 
-    /// Forgets what ended before `now` and first answers from before `answers`.
+    /// Forgets what ended before `now`, first answers from before `answers`, and people who are nobody.
     pub(crate) async fn forget_ended(&self, now: Timestamp, answers: Timestamp) -> Result<u64, DbError> {
         let mut gone = self.run(sql("DELETE FROM sessions WHERE expires_ms <= $1").bind(now)).await?;
         gone += self.run(sql("DELETE FROM invitations WHERE expires_ms <= $1").bind(now)).await?;
         gone += self.run(sql("DELETE FROM idempotency WHERE created_ms <= $1").bind(answers)).await?;
+        // Somebody who was invited, never came and was removed again is an address and nothing else.
+        gone += self
+            .run(sql("DELETE FROM users WHERE password_hash IS NULL
+                     AND NOT EXISTS (SELECT 1 FROM members m WHERE m.user_id = users.id)"))
+            .await?;
         Ok(gone)
     }
 }

@@ -10,10 +10,11 @@ use fleet_model::{CreateMember, Member, Page, Problem, Role, UpdateMember};
 
 use super::access::InOrganization;
 use super::body::Body;
+use super::clusters::changed_meanwhile;
 use super::extract::{PageQuery, page};
 use super::{Answer, Shared};
 use crate::auth::{later, secret};
-use crate::db::{Changed, DbError, NewInvitation};
+use crate::db::{Changed, DbError, Invited, MAX_MEMBERS, NewInvitation};
 use crate::problem::Failure;
 
 /// An invitation that was not taken up by then is void.
@@ -34,7 +35,7 @@ pub(super) async fn list(state: Shared, at: InOrganization, query: PageQuery) ->
     operation_id = "create_member", tag = "members", params(("organization" = String, Path)),
     responses((status = 201, body = Member,
             description = "Invited; hand them the invitation. Who was invited already gets a new one."),
-        (status = 409, body = Problem, description = "They are a member.")))]
+        (status = 409, body = Problem, description = "They are a member, or there are too many.")))]
 pub(super) async fn create(
     state: Shared,
     at: InOrganization,
@@ -49,11 +50,16 @@ pub(super) async fn create(
         expires_at: later(now, INVITATION_LIFETIME),
     };
     let organization = &at.organization;
+    let taken = |why: String| Err(Failure::Conflict(why));
     match state.db.invite(organization.id, &request.email, request.role, &invitation, now).await {
-        Ok(member) => Ok((StatusCode::CREATED, Json(Member { invitation: Some(fresh.shown), ..member }))),
-        Err(DbError::Constraint) => {
-            Err(Failure::Conflict(format!("{} is a member of {} already", request.email, organization.name)))
+        Ok(Invited::Done(member)) => {
+            Ok((StatusCode::CREATED, Json(Member { invitation: Some(fresh.shown), ..*member })))
         }
+        Ok(Invited::IsMember) => {
+            taken(format!("{} is a member of {} already", request.email, organization.name))
+        }
+        Ok(Invited::TooMany) => taken(format!("an organization has at most {MAX_MEMBERS} members")),
+        Err(DbError::Constraint) => Err(changed_meanwhile()),
         Err(error) => Err(error.into()),
     }
 }

@@ -12,7 +12,7 @@ use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
 use crate::State;
 use crate::auth::{self, Bounds, Caller};
-use crate::db::TokenScope;
+use crate::db::{MAX_TOKENS, TokenScope};
 use crate::problem::{Failure, Faults};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -88,6 +88,15 @@ pub(super) async fn create(
             Some(found.ok_or(Failure::NotFound("cluster"))?.id)
         }
     };
+    // One that is made again takes no further place.
+    if let Some(organization) = organization
+        && !new.again
+        && state.db.token_count(organization).await? >= MAX_TOKENS
+    {
+        let why =
+            format!("an organization has at most {MAX_TOKENS} API tokens; delete those that are not needed");
+        return Err(Failure::Conflict(why));
+    }
     let bounds = Bounds {
         id: new.id.simple().to_string(),
         organization,

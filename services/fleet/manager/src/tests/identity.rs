@@ -413,6 +413,25 @@ pub(super) async fn hostile_values_are_refused_with_words(harness: &Harness) {
     assert_eq!(form.status, 415);
 }
 
+/// Who was invited, never came and was removed leaves nothing behind; who has an account keeps it.
+pub(super) async fn an_address_that_is_nobody_s_is_forgotten(harness: &Harness) {
+    harness.organization("red").await;
+    let provider = harness.provider().await;
+    harness.member("red", "ann@red.example", "viewer").await;
+    let invite = json!({"email": "gone@red.example", "role": "viewer"});
+    harness.send(&provider, "POST", MEMBERS, Some(invite)).await.is(201);
+    let db = &harness.manager.state.db;
+    for email in ["ann@red.example", "gone@red.example"] {
+        let id = harness.user_id(email).await;
+        // While they are invited they are somebody.
+        db.forget_ended(harness.now(), harness.now()).await.unwrap();
+        harness.send(&provider, "DELETE", &format!("{MEMBERS}/{id}"), None).await.is(204);
+    }
+    db.forget_ended(harness.now(), harness.now()).await.unwrap();
+    let found = async |email: &str| db.user_by_email(&email.parse().unwrap()).await.unwrap().is_some();
+    assert_eq!((found("ann@red.example").await, found("gone@red.example").await), (true, false));
+}
+
 pub(super) async fn lists_come_in_pages(harness: &Harness) {
     let red = harness.organization("red").await;
     let provider = harness.provider().await;

@@ -62,6 +62,7 @@ suite!(
     identity::a_token_falls_with_its_maker,
     identity::a_token_of_one_cluster_sees_no_other,
     identity::hostile_values_are_refused_with_words,
+    identity::an_address_that_is_nobody_s_is_forgotten,
     identity::lists_come_in_pages,
     bodies::every_refused_field_is_named,
     idempotency::the_first_answer_again,
