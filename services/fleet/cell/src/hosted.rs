@@ -69,7 +69,7 @@ impl Hosted {
     pub(crate) async fn open(cell: &Shared, assignment: Assignment) -> Result<Arc<Hosted>, HostError> {
         let id = assignment.cluster;
         for replica in &assignment.replicas {
-            cell.peers.introduce(replica.cell, replica.address);
+            cell.introduce(replica);
         }
         let group = if cell.host.tenants().contains(&id) {
             cell.host.open_group(id).await?
@@ -93,6 +93,7 @@ impl Hosted {
                 registry: tunnels.clone(),
                 peers: cell.peers.clone(),
             })),
+            egress: cell.egress.clone(),
             mount: Some(Arc::new(TunnelMount::new(
                 &tunnels,
                 late_plane.clone(),

@@ -31,6 +31,7 @@ use futures::stream::{self, StreamExt};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use store_raft::{Host, HostConfig};
+use tenant_outbound::{Egress, NetworkError};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
@@ -38,6 +39,7 @@ pub use assignments::{Assignment, AssignmentError, Replica};
 pub use cloud::ProviderConfig;
 pub use hosted::HostError;
 pub use peers::certificate_name;
+pub use tenant_outbound::EgressConfig;
 
 use assignments::Assignments;
 use cloud::Clouds;
@@ -67,6 +69,9 @@ pub struct Config {
     /// The first one serves clusters that name none.
     #[serde(default)]
     pub providers: Vec<ProviderConfig>,
+    /// Where tenants' webhooks and the like may be, beyond the internet, and what of it is the provider's.
+    #[serde(default)]
+    pub egress: EgressConfig,
     pub ca_pem: String,
     pub cert_pem: String,
     pub key_pem: String,
@@ -86,6 +91,8 @@ pub enum CellError {
     Store { path: PathBuf, source: store_raft::HostError },
     #[error("assignments")]
     Assignments(#[from] AssignmentError),
+    #[error("egress rules")]
+    Egress(#[from] NetworkError),
     #[error("gRPC TLS")]
     Rpc(#[from] tonic::transport::Error),
 }
@@ -105,6 +112,7 @@ pub(crate) struct Shared {
     pub(crate) clock: SharedClock,
     pub(crate) assignments: Assignments,
     pub(crate) clouds: Arc<Clouds>,
+    pub(crate) egress: Arc<Egress>,
     pub(crate) clusters: RwLock<HashMap<TenantId, Arc<Hosted>>>,
     /// One order per cluster at a time. Entries stay: a mutex is smaller than the trouble of removing one
     /// that somebody waits for.
@@ -132,6 +140,7 @@ impl Cell {
             clock,
             assignments,
             clouds: clouds.clone(),
+            egress: Egress::new(&config.egress)?,
             clusters: RwLock::default(),
             orders: parking_lot::Mutex::default(),
             tasks: tasks.clone(),
@@ -183,6 +192,12 @@ impl Cell {
 }
 
 impl Shared {
+    /// Another cell, which is where its peers find it and where no tenant is let.
+    pub(crate) fn introduce(&self, replica: &Replica) {
+        self.peers.introduce(replica.cell, replica.address);
+        self.egress.refuse(replica.address.ip());
+    }
+
     /// A cluster that is being served.
     pub(crate) fn cluster(&self, id: TenantId) -> Option<Arc<Hosted>> {
         self.clusters.read().get(&id).cloned()
@@ -219,7 +234,7 @@ impl Shared {
         let _order = order.lock().await;
         if let Some(hosted) = self.cluster(id) {
             for replica in &assignment.replicas {
-                self.peers.introduce(replica.cell, replica.address);
+                self.introduce(replica);
             }
             // An order that was overtaken on its way is not obeyed any more.
             if assignment.generation > hosted.assignment().generation {

@@ -35,6 +35,7 @@ async fn world() -> World {
         rpc_listen: any,
         api_listen: any,
         any_port_if_taken: true,
+        egress: Default::default(),
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: identity.cert_pem,
         key_pem: identity.key_pem,

@@ -4,8 +4,10 @@ use std::sync::{Arc, LazyLock};
 
 use api_machinery::{Document, Status};
 use async_trait::async_trait;
+use tenant_outbound::Outbound;
 
 use crate::attributes::{Attributes, SideWrite};
+use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 use crate::{
     certificates, limits, namespace, network, node, owners, pod, pod_security, quota, service_account,
     storage,
@@ -38,7 +40,8 @@ pub trait Admission: Send + Sync + 'static {
     }
 }
 
-/// Plugins in order; the first refusal ends the request.
+/// Plugins in order; the first refusal ends the request. Those that change objects run a second time when a
+/// webhook or a policy changed one.
 #[derive(Clone, Default)]
 pub struct Chain(Vec<Arc<dyn Admission>>);
 
@@ -62,10 +65,15 @@ impl Admission for Chain {
         mut object: Option<&mut Document>,
         old: Option<&Document>,
     ) -> Result<(), Status> {
-        for plugin in &self.0 {
-            plugin.admit(attributes, object.as_deref_mut(), old).await?;
+        loop {
+            for plugin in &self.0 {
+                plugin.admit(attributes, object.as_deref_mut(), old).await?;
+            }
+            // Somebody outside changed the object: the others see it once more as it is now.
+            if !attributes.reinvocation.begin_second() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     async fn validate(
@@ -106,4 +114,11 @@ pub fn default_chain() -> Chain {
         ])
     });
     CHAIN.clone()
+}
+
+/// The in-tree plugins and, where upstream has them, those that ask what the cluster's owner configured.
+pub fn extended_chain(outbound: Arc<dyn Outbound>) -> Chain {
+    default_chain()
+        .with(Arc::new(MutatingWebhooks::new(outbound.clone())))
+        .with(Arc::new(ValidatingWebhooks::new(outbound)))
 }

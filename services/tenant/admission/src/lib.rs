@@ -7,22 +7,36 @@
 //! in the same command as the object: both happen or neither, and no second round of bookkeeping is needed.
 //! Start at [`default_chain`] for the order.
 //!
-//! Not here: decoding, defaulting, a kind's validation (`tenant-registry`), RBAC (`tenant-auth`), webhooks.
+//! What a tenant adds, webhooks, is found through the same [`Lookup`], but calls out and so has one instance
+//! per cluster: [`extended_chain`].
+//!
+//! Not here: decoding, defaulting, a kind's validation (`tenant-registry`), RBAC (`tenant-auth`), sockets
+//! (`tenant-outbound`).
 
 mod attributes;
 mod certificates;
 mod chain;
+mod conditions;
 mod limits;
+mod matching;
 mod namespace;
 mod network;
 mod node;
 mod owners;
+mod parsed;
 mod pod;
 mod pod_security;
 mod quota;
+mod reinvocation;
 mod resources;
 mod service_account;
 mod storage;
+#[cfg(test)]
+mod testing;
+mod versions;
+mod webhook;
 
-pub use attributes::{Attributes, Lookup, Operation, SideWrite, Warnings};
-pub use chain::{Admission, Chain, default_chain};
+pub use attributes::{Annotations, Attributes, Lookup, Operation, Options, SideWrite, Warnings};
+pub use chain::{Admission, Chain, default_chain, extended_chain};
+pub use reinvocation::Reinvocation;
+pub use webhook::{MutatingWebhooks, ValidatingWebhooks};

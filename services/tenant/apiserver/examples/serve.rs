@@ -41,6 +41,7 @@ async fn main() -> Result<()> {
         pki: pki.clone(),
         clock,
         dialer: None,
+        egress: tenant_outbound::Egress::new(&tenant_outbound::EgressConfig::default())?,
         mount: None,
         dns_names: vec![server_name.clone()],
         ip_addresses: Vec::new(),

@@ -13,6 +13,7 @@
 
 mod body;
 mod components;
+mod connect;
 mod connection;
 mod discovery;
 mod encode;
@@ -34,6 +35,7 @@ mod query;
 mod request;
 mod resources;
 mod reviews;
+mod services;
 mod streams;
 mod tables;
 mod watch;

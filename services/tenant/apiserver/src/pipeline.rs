@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
-use tenant_admission::Warnings;
+use tenant_admission::{Annotations, Warnings};
 use tenant_auth::{Credentials, Refusal};
 use tenant_client::UserInfo;
 use tokio::sync::OwnedSemaphorePermit;
@@ -49,6 +49,7 @@ pub struct Call {
     pub user: UserInfo,
     pub request_id: Arc<str>,
     pub warnings: Warnings,
+    pub annotations: Annotations,
     /// Room for a large body, held until the answer is made.
     room: Mutex<Option<OwnedSemaphorePermit>>,
 }
@@ -104,7 +105,17 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
     );
     let warnings = Warnings::default();
 
-    let arrival = Arrival { request, query, info, accept, gzip, request_id, warnings: warnings.clone() };
+    let annotations = Annotations::default();
+    let arrival = Arrival {
+        request,
+        query,
+        info,
+        accept,
+        gzip,
+        request_id,
+        warnings: warnings.clone(),
+        annotations: annotations.clone(),
+    };
     let request_id = arrival.request_id.clone();
     let work = AssertUnwindSafe(process(plane.clone(), peer, arrival, long_running, span.clone()));
     let mut response = match work.catch_unwind().await {
@@ -129,6 +140,9 @@ pub async fn handle(plane: Arc<ControlPlane>, peer: PeerCertificates, request: R
 
     let code = response.status().as_u16();
     finish_headers(response.headers_mut(), &request_id, &warnings);
+    for (key, value) in annotations.take() {
+        span.in_scope(|| tracing::debug!(key, value, "audit annotation"));
+    }
     let took = plane.clock.monotonic().saturating_sub(started);
     base_telemetry::answered(&span, code, || labels.span_name());
     plane.metrics.answered(labels, code, took, long_running);
@@ -143,6 +157,7 @@ struct Arrival {
     gzip: bool,
     request_id: Arc<str>,
     warnings: Warnings,
+    annotations: Annotations,
 }
 
 async fn process(
@@ -172,7 +187,7 @@ async fn serve(
     long_running: bool,
     user: UserInfo,
 ) -> Result<Response, Status> {
-    let Arrival { mut request, query, info, accept, gzip, request_id, warnings } = arrival;
+    let Arrival { mut request, query, info, accept, gzip, request_id, warnings, annotations } = arrival;
 
     if info.resource.is_none()
         && let Some(mount) = plane.mount.as_ref().filter(|mount| mount.claims(&info.path))
@@ -216,6 +231,7 @@ async fn serve(
         user,
         request_id,
         warnings,
+        annotations,
         room: Mutex::default(),
     };
     let inbound = Inbound { body, upgrade };

@@ -12,6 +12,7 @@ use store_mvcc::Term;
 use store_raft::Group;
 use tenant_auth::{Authenticator, Authority, ClusterPki, NoEscalation};
 use tenant_client::{NodeDialer, SharedApi, SharedAuthorizer, UserInfo};
+use tenant_outbound::{ClusterOutbound, Egress, Outbound};
 use tenant_registry::Registry;
 use tokio::sync::Semaphore;
 
@@ -19,6 +20,7 @@ use crate::flow::FlowControl;
 use crate::local::LocalClient;
 use crate::metrics::Metrics;
 use crate::mount::Mount;
+use crate::services::Services;
 
 /// The Service `kubernetes`: pods dial it, so the certificate must name it.
 const SERVICE_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
@@ -36,6 +38,8 @@ pub struct Config {
     pub clock: SharedClock,
     /// How to reach nodes; without it logs, exec and proxies answer that no node is connected.
     pub dialer: Option<Arc<dyn NodeDialer>>,
+    /// The process's way to addresses on the internet that tenants name.
+    pub egress: Arc<Egress>,
     /// A service of the host's on the same port (node tunnels).
     pub mount: Option<Arc<dyn Mount>>,
     /// What the serving certificate names, beside what every cluster's does.
@@ -66,6 +70,9 @@ pub struct ControlPlane {
     pub(crate) pki: ClusterPki,
     pub(crate) clock: SharedClock,
     pub(crate) dialer: Option<Arc<dyn NodeDialer>>,
+    pub(crate) egress: Arc<Egress>,
+    /// The way to webhooks and the like.
+    pub(crate) outbound: Arc<dyn Outbound>,
     pub(crate) mount: Option<Arc<dyn Mount>>,
     pub(crate) flow: FlowControl,
     /// See [`crate::pipeline::Call::read`].
@@ -80,7 +87,9 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Ready to serve when it returns. Starts nothing that runs.
     pub fn start(config: Config) -> Result<Arc<ControlPlane>, StartError> {
-        let Config { tenant, group, pki, clock, dialer, mount, dns_names, ip_addresses, tasks } = config;
+        let Config { tenant, group, pki, clock, dialer, egress, mount, dns_names, ip_addresses, tasks } =
+            config;
+        let tasks = tasks.child();
         let mut ip_addresses = ip_addresses;
         for own in [SERVICE_IP, IpAddr::V4(Ipv4Addr::LOCALHOST)] {
             if !ip_addresses.contains(&own) {
@@ -99,12 +108,19 @@ impl ControlPlane {
         let tls = Arc::new(tls);
         let authority = Arc::new(Authority::new(group.space().clone()));
         let authorizer: SharedAuthorizer = authority.clone();
+        let services = Arc::new(Services(group.space().clone()));
+        let outbound: Arc<dyn Outbound> =
+            ClusterOutbound::new(services, dialer.clone(), egress.clone(), tasks.clone());
         let registry = Registry::new(
             group.clone(),
-            Arc::new(tenant_admission::default_chain().with(Arc::new(NoEscalation::new(authority.clone())))),
+            Arc::new(
+                tenant_admission::extended_chain(outbound.clone())
+                    .with(Arc::new(NoEscalation::new(authority.clone()))),
+            ),
             authorizer,
             clock.clone(),
         );
+        registry.call_through(outbound.clone());
         let authenticator =
             Authenticator::new(&pki, group.space().clone(), clock.clone()).map_err(StartError::Keys)?;
         Ok(Arc::new(ControlPlane {
@@ -116,11 +132,13 @@ impl ControlPlane {
             pki,
             clock,
             dialer,
+            egress,
+            outbound,
             mount,
             flow: FlowControl::default(),
             bodies: Arc::new(Semaphore::new(LARGE_BODIES_KIB)),
             metrics: Metrics::new(),
-            tasks: tasks.child(),
+            tasks,
             kubelet_tls: OnceLock::new(),
             tls,
         }))
@@ -141,6 +159,11 @@ impl ControlPlane {
 
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// The way to what the cluster's owner configured elsewhere.
+    pub fn outbound(&self) -> &Arc<dyn Outbound> {
+        &self.outbound
     }
 
     /// The API under an identity of this process. Writes carry `fence`: refused in any other Raft term.

@@ -4,17 +4,13 @@
 //! endpoint itself, so no node needs a proxy for it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use api_machinery::{Document, Gvr, LabelSelector, Requirement, Status};
 use http::header::{HOST, LOCATION, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use hyper::client::conn::http1::SendRequest;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::{DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use serde_json::Value;
+use rustls_pki_types::ServerName;
+use tenant_outbound::{Endpoint, port_name, ready_endpoints};
 use tenant_registry::{Context, ListOptions};
 
 use crate::body::{Body, Response, empty, erase};
@@ -161,12 +157,12 @@ impl Backend {
     async fn connect(call: &Call, node: &str, address: SocketAddr, scheme: &str) -> Result<Backend, Status> {
         let unreachable =
             |cause: String| Status::unavailable(format!("error trying to reach service: {cause}"));
-        if !is_proxyable(address.ip()) {
+        if !call.plane.egress.may_reach_inside(address) {
             return Err(Status::bad_request("address not allowed"));
         }
         let stream = kubelet::dial(&call.plane, node, address).await.map_err(unreachable)?;
         let sender = if scheme == "https" {
-            let tls = tokio_rustls::TlsConnector::from(unverified())
+            let tls = tokio_rustls::TlsConnector::from(tenant_outbound::unverified())
                 .connect(ServerName::IpAddress(address.ip().into()), stream)
                 .await
                 .map_err(|cause| unreachable(format!("tls: {cause}")))?;
@@ -175,23 +171,6 @@ impl Backend {
             kubelet::handshake(&call.plane, stream).await
         };
         Ok(Backend { sender: Sender::Direct(sender.map_err(unreachable)?), authority: address.to_string() })
-    }
-}
-
-/// Whether tenants may be taken there: a pod's address is what somebody wrote into its status, and no pod lives
-/// on a node's loopback or link-local addresses, where clouds keep their credentials.
-fn is_proxyable(ip: IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => {
-            !(ip.is_loopback()
-                || ip.is_link_local()
-                || ip.is_unspecified()
-                || ip.is_multicast()
-                || ip.is_broadcast())
-        }
-        IpAddr::V6(ip) => {
-            !(ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_multicast())
-        }
     }
 }
 
@@ -247,7 +226,7 @@ async fn service(call: &Call, at: &ResourcePath, named: &Named<'_>) -> Result<Ba
         .request_id
         .bytes()
         .fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
-    let (address, node) = candidates.swap_remove(seed % candidates.len());
+    let Endpoint { address, node } = candidates.swap_remove(seed % candidates.len());
     let node = match node {
         Some(node) => node,
         // Endpoints that somebody wrote by hand name no node: any that is connected may try.
@@ -259,50 +238,6 @@ async fn service(call: &Call, at: &ResourcePath, named: &Named<'_>) -> Result<Ba
             .unwrap_or_default(),
     };
     Backend::connect(call, &node, address, named.scheme).await
-}
-
-/// The name of the Service's port that is meant; an unnamed port's is "".
-fn port_name(service: &Document, asked: &str) -> Option<String> {
-    let ports = service.get_array("spec.ports");
-    let name = |port: &Value| port.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if asked.is_empty() {
-        return match ports {
-            [] => Some(String::new()),
-            [only] => Some(name(only)),
-            // Several and none named: upstream takes the unnamed one, which cannot be among several.
-            _ => None,
-        };
-    }
-    let number = asked.parse::<u64>().ok();
-    ports
-        .iter()
-        .find(|port| {
-            name(port) == asked || (number.is_some() && port.get("port").and_then(Value::as_u64) == number)
-        })
-        .map(name)
-}
-
-fn ready_endpoints(slice: &Document, port_name: &str) -> Vec<(SocketAddr, Option<String>)> {
-    let port = slice
-        .get_array("ports")
-        .iter()
-        .find(|port| port.get("name").and_then(Value::as_str).unwrap_or_default() == port_name)
-        .and_then(|port| u16::try_from(port.get("port")?.as_u64()?).ok());
-    let Some(port) = port else { return Vec::new() };
-    let ready =
-        |endpoint: &&Value| endpoint.pointer("/conditions/ready").and_then(Value::as_bool) != Some(false);
-    let endpoints = slice.get_array("endpoints").iter().filter(ready);
-    endpoints
-        .flat_map(|endpoint| {
-            let node = endpoint.get("nodeName").and_then(Value::as_str).map(str::to_owned);
-            let addresses =
-                endpoint.get("addresses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            addresses.iter().filter_map(move |address| {
-                let ip = address.as_str()?.parse::<IpAddr>().ok()?;
-                Some((SocketAddr::new(ip, port), node.clone()))
-            })
-        })
-        .collect()
 }
 
 async fn node(call: &Call, named: &Named<'_>) -> Result<Backend, Status> {
@@ -319,62 +254,8 @@ async fn node(call: &Call, named: &Named<'_>) -> Result<Backend, Status> {
     Ok(Backend { sender: Sender::Kubelet(kubelet), authority })
 }
 
-/// TLS to pods and Services without checking who answers, as upstream has it: their certificates are the
-/// tenant's own and name nothing we know. The connection stays inside the cluster's tunnel.
-fn unverified() -> Arc<rustls::ClientConfig> {
-    base_net::tls::install_crypto_provider();
-    let config = rustls::ClientConfig::builder()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
-        .with_no_client_auth();
-    Arc::new(config)
-}
-
-#[derive(Debug)]
-struct AnyCertificate;
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &provider()?.signature_verification_algorithms)
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &provider()?.signature_verification_algorithms)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider()
-            .map(|provider| provider.signature_verification_algorithms.supported_schemes())
-            .unwrap_or_default()
-    }
-}
-
-fn provider() -> Result<&'static Arc<CryptoProvider>, rustls::Error> {
-    CryptoProvider::get_default().ok_or_else(|| rustls::Error::General("no crypto provider".to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -390,32 +271,6 @@ mod tests {
         ] {
             let got = parse_name(text).map(|named| (named.scheme, named.name, named.port));
             assert_eq!(got, wanted, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn endpoints_are_chosen_by_port_and_readiness() {
-        let slice = Document::from_value(json!({
-            "ports": [{"name": "http", "port": 8080}],
-            "endpoints": [
-                {"addresses": ["10.244.0.5"], "nodeName": "n1", "conditions": {"ready": true}},
-                {"addresses": ["10.244.0.6"], "conditions": {"ready": false}},
-                {"addresses": ["10.244.0.7"]},
-            ],
-        }))
-        .unwrap();
-        let shown = |port: &str| -> Vec<String> {
-            ready_endpoints(&slice, port).into_iter().map(|(at, node)| format!("{at} {node:?}")).collect()
-        };
-        assert_eq!(shown("http"), ["10.244.0.5:8080 Some(\"n1\")", "10.244.0.7:8080 None"]);
-        assert!(shown("").is_empty());
-
-        let service =
-            Document::from_value(json!({"spec": {"ports": [{"name": "http", "port": 80}]}})).unwrap();
-        for (asked, wanted) in
-            [("", Some("http")), ("80", Some("http")), ("http", Some("http")), ("81", None)]
-        {
-            assert_eq!(port_name(&service, asked).as_deref(), wanted, "{asked:?}");
         }
     }
 }

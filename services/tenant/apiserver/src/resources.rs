@@ -17,7 +17,7 @@ use crate::options::{self, WriteOptions};
 use crate::pipeline::{Call, Inbound};
 use crate::request::ResourcePath;
 use crate::tables::Include;
-use crate::{components, input, kubelet, proxy, reviews, watch};
+use crate::{components, connect, input, kubelet, proxy, reviews, watch};
 
 /// What a URL's resource is in this cluster.
 pub fn lookup(registry: &Registry, at: &ResourcePath) -> Option<Resource> {
@@ -144,6 +144,9 @@ async fn answer_subresource(
     }
     let gvr = &resource.gvr;
     let namespace = namespace_of(resource, at);
+    if connect::is_connect(&at.subresource) {
+        connect::admit(call, at, resource, subresource).await?;
+    }
     match at.subresource.as_str() {
         "log" => return kubelet::log(call, at, inbound).await,
         "exec" | "attach" | "portforward" => return kubelet::stream(call, at, inbound).await,
@@ -298,6 +301,8 @@ impl Call {
             fence: None,
             request_id: self.request_id.clone(),
             warnings: self.warnings.clone(),
+            annotations: self.annotations.clone(),
+            admitted: false,
         }
     }
 }

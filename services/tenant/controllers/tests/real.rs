@@ -69,6 +69,7 @@ async fn start() -> Cluster {
         pki: pki.clone(),
         clock: clock.clone(),
         dialer: None,
+        egress: tenant_outbound::Egress::new(&tenant_outbound::EgressConfig::default()).unwrap(),
         mount: None,
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api_machinery::{Document, FieldSelector, LabelSelector, Object, Status};
 use store_mvcc::Term;
-use tenant_admission::Warnings;
-use tenant_client::UserInfo;
+use tenant_admission::{Annotations, Options, Warnings};
+use tenant_client::{DeleteOptions, UserInfo};
 
 /// Everything about a request that is not what it asks for.
 #[derive(Debug, Clone, Default)]
@@ -21,11 +21,25 @@ pub struct Context {
     pub request_id: Arc<str>,
     /// For `Warning` headers.
     pub warnings: Warnings,
+    /// For the audit event.
+    pub annotations: Annotations,
+    /// Part of a request that was admitted as a whole: what a binding or an eviction does to its pod.
+    pub admitted: bool,
 }
 
 impl Context {
     pub fn of(user: UserInfo) -> Context {
         Context { field_manager: user.name.clone(), user, ..Context::default() }
+    }
+    /// As admission is told them.
+    pub(crate) fn options<'a>(&'a self, delete: Option<&'a DeleteOptions>) -> Options<'a> {
+        let field_validation = match self.field_validation {
+            FieldValidation::Ignore => "Ignore",
+            // What the server does unless it is told.
+            FieldValidation::Warn => "",
+            FieldValidation::Strict => "Strict",
+        };
+        Options { field_manager: &self.field_manager, field_validation, delete }
     }
 }
 

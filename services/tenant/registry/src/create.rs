@@ -4,7 +4,7 @@ use api_kinds::defaults;
 use api_machinery::{Document, Gvr, Status};
 use store_mvcc::{Expect, Key, Op, Rejected};
 use store_raft::WriteError;
-use tenant_admission::{Attributes, Operation, SideWrite};
+use tenant_admission::{Attributes, Operation, Reinvocation, SideWrite};
 
 use crate::context::{Context, Written};
 use crate::convert;
@@ -158,8 +158,12 @@ impl Registry {
             subresource: "",
             user: &ctx.user,
             dry_run: ctx.dry_run,
+            options: ctx.options(None),
+            internal: ctx.fence.is_some(),
             warnings: &ctx.warnings,
+            annotations: &ctx.annotations,
             lookup: self,
+            reinvocation: Reinvocation::default(),
         };
         self.admission.admit(&attributes, Some(&mut object), None).await?;
         defaults::apply(message, &mut object);

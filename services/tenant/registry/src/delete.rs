@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use store_mvcc::{Expect, Op, Rejected};
 use store_raft::WriteError;
-use tenant_admission::{Attributes, Operation};
+use tenant_admission::{Attributes, Operation, Reinvocation};
 use tenant_client::{DeleteOptions, Propagation};
 
 use crate::context::{Context, Deleted, List, ListOptions, Output};
@@ -92,12 +92,19 @@ impl Registry {
                 subresource: "",
                 user: &ctx.user,
                 dry_run: ctx.dry_run,
+                options: ctx.options(Some(options)),
+                internal: ctx.fence.is_some(),
                 warnings: &ctx.warnings,
+                annotations: &ctx.annotations,
                 lookup: self,
+                reinvocation: Reinvocation::default(),
             };
-            self.admission.admit(&attributes, None, Some(&old)).await?;
-            let writes = self.admission.validate(&attributes, None, Some(&old)).await?;
-            let mut ops = self.side_ops(writes)?;
+            let mut ops = Vec::new();
+            if !ctx.admitted {
+                self.admission.admit(&attributes, None, Some(&old)).await?;
+                let writes = self.admission.validate(&attributes, None, Some(&old)).await?;
+                ops = self.side_ops(writes)?;
+            }
 
             let now = self.now();
             let step = next_step(strategy, &old, options, now);

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use api_kinds::{Kinds, ResourceInfo, kinds};
+use api_kinds::{Kinds, ResourceInfo, defaults, kinds};
 use api_machinery::{Document, Gvk, Gvr, Object, ObjectError, Status};
 use arc_swap::ArcSwap;
+use async_trait::async_trait;
 use base_clock::SharedClock;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use crate::context::Context;
 use crate::convert;
 use crate::custom::{Catalogue, Served};
 use crate::error::write_status;
+use crate::normalize::normalize;
 use crate::resource::Resource;
 
 /// One tenant's objects. Cheap to share; holds no state of its own beyond the group, and what follows from it.
@@ -154,6 +156,7 @@ impl Registry {
     }
 }
 
+#[async_trait]
 impl Lookup for Registry {
     fn get(&self, of: &Gvr, namespace: Option<&str>, name: &str) -> Option<Arc<Object>> {
         let resource = self.resource(of).ok()?;
@@ -181,6 +184,45 @@ impl Lookup for Registry {
     }
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+    fn equivalents(&self, of: &Gvr) -> Vec<(Gvr, Gvk)> {
+        let Ok(resource) = self.resource(of) else { return Vec::new() };
+        let pair = |one: &ResourceInfo| (one.gvr.clone(), one.gvk.clone());
+        let same = |one: &&ResourceInfo| one.collection == resource.collection;
+        if resource.custom().is_some() {
+            let catalogue = self.catalogue();
+            return catalogue.served().iter().map(|one| one.info()).filter(same).map(pair).collect();
+        }
+        self.kinds.resources().iter().filter(same).map(pair).collect()
+    }
+    async fn to_version(&self, mut document: Document, to: &Gvk) -> Result<Document, Status> {
+        let unknown = || Status::internal(format!("unable to convert to {to}: unknown kind"));
+        let resource = self.by_kind(to).ok_or_else(unknown)?;
+        if let Some(custom) = resource.custom() {
+            return self.in_version(custom, document).await;
+        }
+        let from = Gvk::parse(document.api_version(), &to.kind);
+        let from = from.and_then(|gvk| self.kinds.by_kind(&gvk)).ok_or_else(unknown)?;
+        convert::to_storage(from, &mut document);
+        convert::to_served(&resource, &mut document);
+        Ok(document)
+    }
+    fn settle(&self, of: &Gvr, document: &mut Document) -> Result<(), Status> {
+        let resource = self.resource(of)?;
+        let internal = |why: String| Status::internal(why);
+        // A field that the kind does not have is dropped silently, as decoding into a struct would.
+        match resource.custom().and_then(|custom| custom.schema()) {
+            Some(schema) => drop(schema.prune(document).map_err(internal)?),
+            None => {
+                api_patch::check(resource.message, document).map_err(|cause| internal(cause.to_string()))?;
+            }
+        }
+        normalize(resource.message, &resource.gvk, document).map_err(|status| internal(status.message))?;
+        convert::to_storage(&resource, document);
+        defaults::apply(self.storage_message(&resource), document);
+        resource.strategy().defaults(document);
+        convert::to_served(&resource, document);
+        Ok(())
     }
 }
 

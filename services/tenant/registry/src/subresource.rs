@@ -8,7 +8,7 @@
 use api_kinds::ResourceInfo;
 use api_machinery::{Cause, Document, Field, Gvk, Gvr, Status};
 use serde_json::{Map, Value, json};
-use tenant_admission::{Attributes, Operation};
+use tenant_admission::{Attributes, Operation, Reinvocation};
 use tenant_client::{DeleteOptions, Patch, Propagation};
 
 use crate::context::{Context, Deleted, GetOptions, Output};
@@ -130,6 +130,7 @@ impl Registry {
             return Err(Status::bad_request(format!("name in URL does not match name in {kind} object")));
         }
         self.admit_subresource(ctx, resource, &known.gvk, namespace, name, subresource, &mut body).await?;
+        let ctx = &Context { admitted: true, ..ctx.clone() };
         if subresource == "binding" {
             self.bind(ctx, resource, namespace, name, &body).await
         } else {
@@ -137,8 +138,7 @@ impl Registry {
         }
     }
 
-    /// Admission of a body that is not stored. Also for `token`, `exec` and the like, which the API server
-    /// answers itself.
+    /// Admission of a body that is not stored. Also for `token`, which the API server answers itself.
     #[allow(clippy::too_many_arguments)] // The words of a request; a struct would only rename them.
     pub async fn admit_subresource(
         &self,
@@ -150,8 +150,39 @@ impl Registry {
         subresource: &str,
         body: &mut Document,
     ) -> Result<(), Status> {
+        self.admit_unstored(Operation::Create, ctx, resource, gvk, namespace, name, subresource, body).await
+    }
+
+    /// Admission of `exec`, `proxy` and the like, which end in a connection. Their options are their object.
+    #[allow(clippy::too_many_arguments)] // As above.
+    pub async fn admit_connect(
+        &self,
+        ctx: &Context,
+        resource: &ResourceInfo,
+        gvk: &Gvk,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        options: &mut Document,
+    ) -> Result<(), Status> {
+        self.admit_unstored(Operation::Connect, ctx, resource, gvk, namespace, name, subresource, options)
+            .await
+    }
+
+    #[allow(clippy::too_many_arguments)] // As above.
+    async fn admit_unstored(
+        &self,
+        operation: Operation,
+        ctx: &Context,
+        resource: &ResourceInfo,
+        gvk: &Gvk,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        body: &mut Document,
+    ) -> Result<(), Status> {
         let attributes = Attributes {
-            operation: Operation::Create,
+            operation,
             gvr: &resource.gvr,
             gvk,
             namespace,
@@ -159,8 +190,12 @@ impl Registry {
             subresource,
             user: &ctx.user,
             dry_run: ctx.dry_run,
+            options: ctx.options(None),
+            internal: ctx.fence.is_some(),
             warnings: &ctx.warnings,
+            annotations: &ctx.annotations,
             lookup: self,
+            reinvocation: Reinvocation::default(),
         };
         self.admission.admit(&attributes, Some(body), None).await?;
         self.admission.validate(&attributes, Some(body), None).await?;

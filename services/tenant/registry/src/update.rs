@@ -6,7 +6,7 @@ use api_kinds::defaults;
 use api_machinery::{Document, Gvr, Status};
 use store_mvcc::{Entry, Expect, Op, Rejected};
 use store_raft::WriteError;
-use tenant_admission::{Attributes, Operation};
+use tenant_admission::{Attributes, Operation, Reinvocation};
 
 use crate::context::{Context, Written};
 use crate::create::{ROUNDS, put};
@@ -209,10 +209,16 @@ impl Registry {
             subresource: part.subresource(),
             user: &ctx.user,
             dry_run: ctx.dry_run,
+            options: ctx.options(None),
+            internal: ctx.fence.is_some(),
             warnings: &ctx.warnings,
+            annotations: &ctx.annotations,
             lookup: self,
+            reinvocation: Reinvocation::default(),
         };
-        self.admission.admit(&attributes, Some(&mut new), Some(old)).await?;
+        if !ctx.admitted {
+            self.admission.admit(&attributes, Some(&mut new), Some(old)).await?;
+        }
         metadata::carry(&mut new, old);
         self.confine(&moment, strategy, part, &mut new, old);
         defaults::apply(message, &mut new);
@@ -249,8 +255,10 @@ impl Registry {
             warnings.extend(strategy.warnings(&new, Some(old)));
         }
         warnings.into_iter().for_each(|text| ctx.warnings.add(text));
-        let writes = self.admission.validate(&attributes, Some(&new), Some(old)).await?;
-        ops.extend(self.side_ops(writes)?);
+        if !ctx.admitted {
+            let writes = self.admission.validate(&attributes, Some(&new), Some(old)).await?;
+            ops.extend(self.side_ops(writes)?);
+        }
         if vanishes(resource, &new) {
             ops.extend(strategy.allocate(&moment, None, Some(old))?);
             return Ok(Some((new, ops)));

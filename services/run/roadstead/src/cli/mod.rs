@@ -144,6 +144,10 @@ pub struct Up {
     /// file in --data. Other users of this machine see arguments: a password is better in the environment
     #[arg(long, env = "ROADSTEAD_DATABASE", value_name = "URL", hide_env_values = true)]
     pub database: Option<Place>,
+    /// What clusters' webhooks and the like may be reached at although it is no public address: a network
+    /// such as 192.0.2.0/24, or IP:PORT. May be repeated
+    #[arg(long, env = "ROADSTEAD_EGRESS_ALLOW", value_delimiter = ',', value_name = "NETWORK")]
+    pub egress_allow: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -16,7 +16,7 @@ use base_clock::SystemClock;
 use base_ids::{CellId, Slug};
 use base_net::pki::{Ca, Issued, Profile, YEAR};
 use base_net::tasks::Tasks;
-use fleet_cell::ProviderConfig;
+use fleet_cell::{EgressConfig, ProviderConfig};
 use fleet_client::{Client, ClientError};
 use fleet_manager::{Manager, Place};
 use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Email, Hidden, Role};
@@ -94,7 +94,7 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     let manager = start_manager(options, layout, &ca, &gateways, &fleet.managers).await?;
     let provider = cloud::start(options, layout, &ca, network, &binary, &fleet.clouds).await?;
     for number in 1..=options.cells {
-        start_cell(number, layout, &ca, &binary, &manager, &provider, &fleet.cells).await?;
+        start_cell(options, number, layout, &ca, &binary, &manager, &provider, &fleet.cells).await?;
     }
     progress(&format!("{} cell{} serving", options.cells, if options.cells == 1 { "" } else { "s" }));
     start_gateway(layout, &ca, &binary, &manager, &gateways, &fleet.gateway).await?;
@@ -205,7 +205,9 @@ async fn start_manager(
     Ok(manager)
 }
 
+#[allow(clippy::too_many_arguments)] // Everything a cell is made of, once.
 async fn start_cell(
+    options: &Up,
     number: u8,
     layout: &Layout,
     ca: &Ca,
@@ -234,6 +236,7 @@ async fn start_cell(
         rpc_listen: known.as_ref().map_or(any_port, |config| config.rpc_listen),
         api_listen: known.as_ref().map_or(any_port, |config| config.api_listen),
         any_port_if_taken: true,
+        egress: EgressConfig { allow: options.egress_allow.clone(), refuse: Vec::new() },
         providers: vec![provider.clone()],
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: certificate.cert_pem,

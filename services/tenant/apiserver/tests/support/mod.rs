@@ -85,6 +85,7 @@ pub async fn cluster_of(
         pki: pki.clone(),
         clock,
         dialer,
+        egress: tenant_outbound::Egress::new(&tenant_outbound::EgressConfig::default()).unwrap(),
         mount: None,
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),

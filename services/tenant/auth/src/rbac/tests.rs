@@ -235,6 +235,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// A cluster in which admission finds nothing it would need.
 struct Nowhere(Rbac);
 
+#[async_trait::async_trait]
 impl tenant_admission::Lookup for Nowhere {
     fn get(&self, _: &Gvr, _: Option<&str>, _: &str) -> Option<Arc<api_machinery::Object>> {
         None
@@ -248,11 +249,27 @@ impl tenant_admission::Lookup for Nowhere {
     fn now(&self) -> jiff::Timestamp {
         jiff::Timestamp::UNIX_EPOCH
     }
+    fn resource_of(&self, _: &api_machinery::Gvk) -> Option<(Gvr, bool)> {
+        None
+    }
+    fn equivalents(&self, _: &Gvr) -> Vec<(Gvr, api_machinery::Gvk)> {
+        Vec::new()
+    }
+    async fn to_version(
+        &self,
+        document: Document,
+        _: &api_machinery::Gvk,
+    ) -> Result<Document, api_machinery::Status> {
+        Ok(document)
+    }
+    fn settle(&self, _: &Gvr, _: &mut Document) -> Result<(), api_machinery::Status> {
+        Ok(())
+    }
 }
 
 #[tokio::test]
 async fn admission_stops_whoever_grants_too_much() {
-    use tenant_admission::{Admission, Attributes, Operation, Warnings};
+    use tenant_admission::{Admission, Annotations, Attributes, Operation, Options, Reinvocation, Warnings};
     let space = cluster();
     let plugin = NoEscalation::new(Arc::new(crate::Authority::new(space.clone())));
     let lookup = Nowhere(Rbac::new(space));
@@ -283,8 +300,12 @@ async fn admission_stops_whoever_grants_too_much() {
             subresource: "",
             user: who,
             dry_run: false,
+            options: Options::default(),
+            internal: false,
             warnings: &Warnings::default(),
+            annotations: &Annotations::default(),
             lookup: &lookup,
+            reinvocation: Reinvocation::default(),
         };
         let result = plugin.validate(&attributes, Some(object), old).await;
         assert_eq!(result.is_err(), refused, "{row}");

@@ -154,6 +154,28 @@ impl Registry {
         Ok(Cow::Owned(stored))
     }
 
+    /// A document of another version of `custom`, in its own.
+    pub(crate) async fn in_version(
+        &self,
+        custom: &CustomResource,
+        mut document: Document,
+    ) -> Result<Document, Status> {
+        let wanted = custom.info().gvk.api_version();
+        if document.api_version() == wanted {
+            return Ok(document);
+        }
+        if !custom.may_need_webhook() {
+            custom.rename(&mut document, custom.version());
+            return Ok(document);
+        }
+        let mut converted = self.convert(custom, &wanted, vec![document]).await?;
+        let mut document = converted.pop().ok_or_else(|| Status::internal("conversion gave no object"))?;
+        if let Some(schema) = custom.schema() {
+            schema.prune_stored(&mut document);
+        }
+        Ok(document)
+    }
+
     /// Stored objects as `custom` shows them, those that only a webhook can convert in one call.
     pub(crate) async fn serve_all(
         &self,
