@@ -439,4 +439,19 @@ mod tests {
         }
         assert!(check("int-or-string").is_none());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_fits_or_not(text in ".{0,40}", close in "[-0-9a-fA-FTZ:+./@<>\\[\\]% nsmhµ]{0,40}") {
+            for format in [
+                "bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid5", "isbn",
+                "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "date", "duration", "datetime",
+                "k8s-short-name", "k8s-long-name",
+            ] {
+                let check = check(format).expect("a known format");
+                check(&text);
+                check(&close);
+            }
+        }
+    }
 }

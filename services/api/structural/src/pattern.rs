@@ -388,4 +388,18 @@ mod tests {
         }
         assert!(compile("((a{999}){999}){999}").is_err());
     }
+
+    proptest::proptest! {
+        /// Whatever a pattern is, it compiles or is refused, and what is only letters means itself.
+        #[test]
+        fn any_text_is_a_pattern_or_not(text in "[-\\\\\\[\\]^$.|?*+(){}:,<>!=&~abdwspPQExzDSW0-9é ]{0,12}", plain in "[a-z]{1,8}") {
+            if let Ok(compiled) = compile(&text) {
+                compiled.is_match(&plain);
+            }
+            let means_itself = compile(&format!("^{plain}$")).is_ok_and(|one| one.is_match(&plain));
+            proptest::prop_assert!(means_itself);
+            let quoted = compile(&format!("^\\Q{text}\\E$"));
+            proptest::prop_assert!(quoted.is_ok_and(|one| one.is_match(&text)) || text.contains('\\'));
+        }
+    }
 }

@@ -177,6 +177,9 @@ fn types(schema: &Schema) -> &'static [&'static str] {
 /// Formats that don't belong to the type, or that nobody knows, are as if not there.
 pub(crate) fn effective_format(schema: &Schema) -> &str {
     let format = schema.format.as_str();
+    if format.is_empty() {
+        return "";
+    }
     let known = match types(schema) {
         [] | ["string"] | [_, _] => formats::check(format).is_some(),
         ["integer"] => matches!(format, "int32" | "int64"),

@@ -45,7 +45,7 @@ struct Range {
 
 impl Range {
     /// Whether the number can be said in this type, and what is wrong if not.
-    fn check(&self, number: Either, what: &str, path: &str) -> Option<Flaw> {
+    fn check(&self, number: Either, what: &str, at: &At<'_>) -> Option<Flaw> {
         let fits = if self.integer {
             let integer = match number {
                 Either::Integer(integer) => Some(integer),
@@ -64,7 +64,7 @@ impl Range {
         if fits {
             return None;
         }
-        let kind = self.kind;
+        let (kind, path) = (self.kind, at.path());
         Some(Flaw::general(match self.format.as_str() {
             "" => format!("{what} value must be of type {kind} (default format) in {path}"),
             format => format!("{what} value must be of type {kind} with format {format} in {path}"),
@@ -112,19 +112,18 @@ pub(super) fn validate(number: &Number, schema: &Schema, format: &str, at: &At<'
     {
         return;
     }
-    let path = at.path();
-    if let Some(flaw) = range.check(value, "Checked", &path) {
+    if let Some(flaw) = range.check(value, "Checked", at) {
         found.add(flaw);
     }
     // A bound that the type cannot hold is compared as a float.
-    let native =
-        |bound: f64, what: &str, found: &mut Found| match range.check(Either::Float(bound), what, &path) {
-            None => value,
-            Some(flaw) => {
-                found.add(flaw);
-                Either::Float(value.float())
-            }
-        };
+    let native = |bound: f64, what: &str, found: &mut Found| match range.check(Either::Float(bound), what, at)
+    {
+        None => value,
+        Some(flaw) => {
+            found.add(flaw);
+            Either::Float(value.float())
+        }
+    };
     if let Some(factor) = schema.multiple_of {
         let value = native(factor, "MultipleOf", found);
         let (multiple, positive, factor_shown) = match value {
@@ -140,20 +139,22 @@ pub(super) fn validate(number: &Number, schema: &Schema, format: &str, at: &At<'
         };
         let text = print(factor_shown);
         if !positive {
+            let path = at.path();
             let message = format!("factor MultipleOf declared for {path} must be positive: {text}");
             found.add(Flaw::invalid(&path, factor_shown.json(), message));
         } else if !multiple {
+            let path = at.path();
             let message = format!("{path} in body should be a multiple of {text}");
             found.add(Flaw::invalid(&path, value.json(), message));
         }
     }
     if let Some(most) = schema.maximum {
         let value = native(most, "Maximum boundary", found);
-        bound(value, most, schema.exclusive_maximum, Side::Most, &path, found);
+        bound(value, most, schema.exclusive_maximum, Side::Most, at, found);
     }
     if let Some(least) = schema.minimum {
         let value = native(least, "Minimum boundary", found);
-        bound(value, least, schema.exclusive_minimum, Side::Least, &path, found);
+        bound(value, least, schema.exclusive_minimum, Side::Least, at, found);
     }
 }
 
@@ -170,7 +171,7 @@ enum Side {
     Least,
 }
 
-fn bound(value: Either, bound: f64, exclusive: bool, side: Side, path: &str, found: &mut Found) {
+fn bound(value: Either, bound: f64, exclusive: bool, side: Side, at: &At<'_>, found: &mut Found) {
     let (order, bound_shown) = match value {
         // An integer is compared with the integer part of the bound.
         Either::Integer(integer) => (Some(integer.cmp(&(bound as i64))), Either::Integer(bound as i64)),
@@ -189,6 +190,7 @@ fn bound(value: Either, bound: f64, exclusive: bool, side: Side, path: &str, fou
         (Side::Least, false) => "greater than or equal to",
         (Side::Least, true) => "greater than",
     };
+    let path = at.path();
     let message = format!("{path} in body should be {words} {}", print(bound_shown));
-    found.add(Flaw::invalid(path, value.json(), message));
+    found.add(Flaw::invalid(&path, value.json(), message));
 }
