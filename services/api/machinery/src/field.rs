@@ -167,7 +167,7 @@ impl FieldError {
     }
 }
 
-/// Strings quoted, everything else as JSON: what Go's `%q` and `%v` come to for the values that occur.
+/// Strings quoted, everything else as JSON: what Go's `%q` and `json.Marshal` come to.
 fn print_value(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
@@ -176,8 +176,18 @@ fn print_value(value: &Value) -> String {
             Some(float) if float.fract() == 0.0 && float.abs() < 1e21 => format!("{float:.0}"),
             _ => number.to_string(),
         },
+        Value::Array(_) | Value::Object(_) => go_json(&value.to_string()),
         other => other.to_string(),
     }
+}
+
+/// JSON as Go writes it: fit to stand in HTML. These characters are only found in strings.
+pub fn go_json(json: &str) -> String {
+    if !json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return json.to_owned();
+    }
+    let escaped = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    escaped.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
 impl fmt::Display for FieldError {

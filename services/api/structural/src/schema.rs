@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use api_machinery::{Field, FieldError};
+use api_machinery::{Field, FieldError, go_json};
 use serde_json::{Map, Value};
 
 use crate::pattern::Pattern;
@@ -215,16 +215,18 @@ impl Schema {
 }
 
 impl Rule {
-    /// As it stands in errors about it.
-    pub(crate) fn shown(&self) -> Value {
-        serde_json::json!({
-            "Rule": self.rule,
-            "Message": self.message,
-            "MessageExpression": self.message_expression,
-            "Reason": self.reason,
-            "FieldPath": self.field_path,
-            "OptionalOldSelf": self.optional_old_self,
-        })
+    /// As it stands in errors about it, members in upstream's order.
+    pub(crate) fn shown(&self) -> String {
+        let text = |text: &str| Value::from(text).to_string();
+        let reason = self.reason.as_deref().map(Value::from).unwrap_or_default();
+        let optional = self.optional_old_self.map(Value::from).unwrap_or_default();
+        go_json(&format!(
+            r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{reason},"FieldPath":{},"OptionalOldSelf":{optional}}}"#,
+            text(&self.rule),
+            text(&self.message),
+            text(&self.message_expression),
+            text(&self.field_path),
+        ))
     }
     /// What names the rule in messages: its own message, or itself.
     pub(crate) fn name(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api_machinery::FieldError;
+use api_machinery::{FieldError, go_json};
 use serde_json::Value;
 
 use crate::schema::Schema;
@@ -42,10 +42,29 @@ pub(super) struct Form<'a> {
     pub names: &'a Value,
     pub keep_unknown: bool,
     pub conversion: Option<&'a Value>,
-    /// As the author wrote them, for messages.
-    pub written_versions: &'a Value,
     pub versions: Vec<Version<'a>>,
     pub shared: Parts<'a>,
+}
+
+impl Version<'_> {
+    fn shown(&self) -> String {
+        let list = |list: &[Value]| if list.is_empty() { Value::Null } else { Value::from(list) };
+        let schema = match &self.own.schema {
+            Some((_, written)) => format!(r#"{{"OpenAPIV3Schema":{written}}}"#),
+            None => "null".to_owned(),
+        };
+        format!(
+            r#"{{"Name":{},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":{},"Schema":{schema},"Subresources":{},"AdditionalPrinterColumns":{},"SelectableFields":{}}}"#,
+            Value::from(self.name),
+            self.served,
+            self.storage,
+            self.deprecated,
+            self.deprecation_warning.map(Value::from).unwrap_or_default(),
+            self.own.subresources.unwrap_or(&Value::Null),
+            list(self.own.columns),
+            list(self.own.selectable),
+        )
+    }
 }
 
 impl<'a> Form<'a> {
@@ -77,7 +96,6 @@ impl<'a> Form<'a> {
             names: spec.get("names").unwrap_or(&Value::Null),
             keep_unknown: flag(spec, "preserveUnknownFields"),
             conversion: spec.get("conversion").filter(|conversion| !conversion.is_null()),
-            written_versions: spec.get("versions").unwrap_or(&Value::Null),
             shared: versions.first().map(|first| read(first, &same)).unwrap_or_default(),
             versions: versions
                 .iter()
@@ -91,6 +109,16 @@ impl<'a> Form<'a> {
                 })
                 .collect(),
         }
+    }
+
+    /// `versions` as it stands in errors, members in upstream's order. Parts that all versions share are not
+    /// theirs any more; what is left of schemas is shown as it was written.
+    pub fn shown_versions(&self) -> String {
+        if self.versions.is_empty() {
+            return "null".to_owned();
+        }
+        let versions: Vec<String> = self.versions.iter().map(Version::shown).collect();
+        go_json(&format!("[{}]", versions.join(",")))
     }
 
     /// All schemas that can be read.

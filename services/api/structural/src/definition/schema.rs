@@ -411,11 +411,11 @@ impl Walk<'_> {
             }
             self.cost.observe(rule_at.clone(), cost);
             if let Err(why) = &compiled.program {
-                errors.push(rule_at.invalid(compiled.rule.shown(), why.as_str()));
+                errors.push(rule_at.invalid_unshown(format!("{}: {why}", compiled.rule.shown())));
             }
             let message_at = at.child("messageExpression");
             if let Some(Err(why)) = &compiled.message {
-                errors.push(message_at.invalid(compiled.rule.shown(), why.as_str()));
+                errors.push(message_at.invalid_unshown(format!("{}: {why}", compiled.rule.shown())));
             } else if let Some(cost) = compiled.message_max_cost() {
                 if !self.how.suppress_cost && cost > STATIC_LIMIT {
                     let why = too_costly("estimated messageExpression cost", cost, STATIC_LIMIT);

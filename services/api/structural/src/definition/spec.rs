@@ -55,13 +55,13 @@ pub(super) fn validate(at: &Field, form: &Form<'_>, options: &Options, errors: &
         let status = has_status(form.subresources(version));
         validate_version(&at, version, status, structural, options, errors);
     }
-    let versions = || form.written_versions.clone();
+    let mut wrong =
+        |why: &str| errors.push(versions_at.invalid_unshown(format!("{}: {why}", form.shown_versions())));
     if !unique {
-        errors.push(versions_at.invalid(versions(), "must contain unique version names"));
+        wrong("must contain unique version names");
     }
     if form.versions.iter().filter(|version| version.storage).count() != 1 {
-        let why = "must have exactly one version marked as storage version";
-        errors.push(versions_at.invalid(versions(), why));
+        wrong("must have exactly one version marked as storage version");
     }
     let first = form.versions.first().map(|version| version.name).unwrap_or_default();
     let reasons = names::dns_1035_label(first);

@@ -100,7 +100,11 @@ fn versions_are_told_apart_and_one_is_stored() {
         }
         definition["status"]["storedVersions"] = stored;
         let errors = validate_definition(&definition, None);
-        errors.iter().map(|error| format!("{}: {}", error.field, error.detail)).collect::<Vec<_>>()
+        let detail = |error: &FieldError| match error.detail.rsplit_once("]: ") {
+            Some((_, why)) => why.to_owned(),
+            None => error.detail.clone(),
+        };
+        errors.iter().map(|error| format!("{}: {}", error.field, detail(error))).collect::<Vec<_>>()
     };
     assert_eq!(with(json!([{"name": "v2", "served": true}]), json!(["v1"])), [""; 0]);
     assert_eq!(
@@ -495,6 +499,7 @@ fn check_rules(schema: Value, expected: &[&str]) {
             let field = error.field.replace("spec.validation.openAPIV3Schema", "S");
             let detail = error.detail.split(" (try").next().unwrap_or_default();
             let detail = detail.split('\n').next().unwrap_or_default();
+            let detail = detail.split_once("\"OptionalOldSelf\":null}: ").map_or(detail, |(_, why)| why);
             format!("{field}: {detail}")
         })
         .collect();
@@ -560,6 +565,17 @@ fn rules_compile_and_cost_little() {
             "S.properties[map].additionalProperties.x-kubernetes-validations[0].rule: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
             "S: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of 2.0x",
         ],
+    );
+}
+
+#[test]
+fn a_rule_is_shown_as_it_was_written() {
+    let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.a > 1", "optionalOldSelf": true}]});
+    assert_eq!(
+        shown(&widgets(schema), None)[0].lines().next(),
+        Some(
+            r#"spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.a \u003e 1","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":true}: compilation failed: ERROR: <input>:1:5: undefined field 'a'"#
+        )
     );
 }
 
