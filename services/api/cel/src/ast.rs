@@ -121,7 +121,7 @@ impl Expr {
         match &self.kind {
             Kind::Ident(name) => Some(name.to_string()),
             Kind::Select { operand, field, test: false } => {
-                let mut name = operand.qualified_name()?;
+                let mut name = crate::stack::deep(|| operand.qualified_name())?;
                 name.push('.');
                 name.push_str(field);
                 Some(name)
@@ -132,6 +132,9 @@ impl Expr {
 
     /// Calls `visit` for this node and all below it.
     pub fn walk<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+        crate::stack::deep(|| self.walked(visit));
+    }
+    fn walked<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         visit(self);
         match &self.kind {
             Kind::Broken | Kind::Literal(_) | Kind::Ident(_) => {}

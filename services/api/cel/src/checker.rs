@@ -113,6 +113,9 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &mut Expr) {
+        crate::stack::deep(|| self.checked(expr));
+    }
+    fn checked(&mut self, expr: &mut Expr) {
         let id = expr.id;
         let ty = match &mut expr.kind {
             Kind::Broken => Type::Error,

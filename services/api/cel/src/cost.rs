@@ -131,7 +131,8 @@ impl<'c> Coster<'c> {
     fn declared(&self, path: &Path) -> Option<Size> {
         let path = path.as_ref()?;
         let (variable, rest) = path.split_first()?;
-        let mut decl: &Decl = self.env.find(variable)?.decl.as_deref()?;
+        let own = self.env.find(variable).and_then(|variable| variable.decl.as_deref());
+        let mut decl: &Decl = own.or_else(|| self.env.root())?;
         for part in rest {
             decl = match (part.as_str(), &decl.shape) {
                 ("@items" | "@values", Shape::List { items, .. }) => items,
@@ -200,6 +201,9 @@ impl<'c> Coster<'c> {
     }
 
     fn cost(&mut self, expr: &'c Expr) -> CostRange {
+        crate::stack::deep(|| self.cost_of(expr))
+    }
+    fn cost_of(&mut self, expr: &'c Expr) -> CostRange {
         match &expr.kind {
             Kind::Broken | Kind::Literal(_) => fixed(0),
             Kind::Ident(name) => {

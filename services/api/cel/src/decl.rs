@@ -94,6 +94,10 @@ impl Decl {
     pub fn dynamic() -> Decl {
         Decl::new(Type::Dyn, Shape::Dyn, 0, 1)
     }
+    /// Data of which only the type is known: results of other expressions.
+    pub fn of_type(ty: Type) -> Decl {
+        Decl { ty, ..Decl::dynamic() }
+    }
     pub fn boolean() -> Decl {
         Decl::new(Type::Bool, Shape::Bool, 0, 4)
     }
@@ -231,21 +235,24 @@ fn object(schema: &Json, root: bool, name: &str, nested: &dyn Fn(&Json, &str) ->
             fields.insert(field.clone(), Field { decl: Arc::new(decl), required });
         }
     }
-    if root {
+    if root && !has_meta(schema) {
+        // What every resource has, and nothing else of its metadata.
         let text = || Field { decl: Arc::new(Decl::string(None)), required: false };
-        fields.entry("kind".to_owned()).or_insert_with(text);
-        fields.entry("apiVersion".to_owned()).or_insert_with(text);
-        let mut metadata: BTreeMap<String, Field> =
-            match fields.get("metadata").map(|field| &field.decl.shape) {
-                Some(Shape::Object(object)) => object.fields.clone(),
-                _ => BTreeMap::new(),
-            };
-        // Only these two are seen, whatever a schema says of metadata: the rest is not the author's.
-        metadata.retain(|field, _| matches!(field.as_str(), "name" | "generateName"));
-        metadata.entry("name".to_owned()).or_insert_with(text);
-        metadata.entry("generateName".to_owned()).or_insert_with(text);
+        let metadata = ["name", "generateName"].map(|field| (field.to_owned(), text()));
         let decl = Arc::new(Decl::object(format!("{name}.metadata"), metadata, 2));
-        fields.insert("metadata".to_owned(), Field { decl, required: false });
+        fields.insert("kind".to_owned(), text());
+        fields.insert("apiVersion".to_owned(), text());
+        fields.insert("metadata".to_owned(), Field { decl, required: required("metadata") });
     }
     Decl::object(name, fields, min_size)
+}
+
+/// Whether the schema speaks of apiVersion, kind, and the metadata that every resource has.
+fn has_meta(schema: &Json) -> bool {
+    let is_a = |pointer: &str, kind: &str| schema.pointer(pointer).and_then(Json::as_str) == Some(kind);
+    is_a("/properties/kind/type", "string")
+        && is_a("/properties/apiVersion/type", "string")
+        && is_a("/properties/metadata/type", "object")
+        && is_a("/properties/metadata/properties/name/type", "string")
+        && is_a("/properties/metadata/properties/generateName/type", "string")
 }

@@ -95,6 +95,11 @@ impl Env {
     pub(crate) fn find(&self, name: &str) -> Option<&Variable> {
         self.0.variables.get(name)
     }
+    /// What upstream's estimate takes the sizes of names from that have no declaration: that of the root,
+    /// whichever name it is.
+    pub(crate) fn root(&self) -> Option<&Decl> {
+        self.0.variables.values().find_map(|variable| variable.decl.as_deref())
+    }
     pub(crate) fn has_function(&self, name: &str) -> bool {
         self.0.mutation || name != "jsonpatch.escapeKey"
     }

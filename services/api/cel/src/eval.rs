@@ -10,11 +10,18 @@ use crate::library;
 use crate::limits::PER_CALL_LIMIT;
 use crate::plan::{Attr, Base, Call, Fold, FoldKind, Node, Qualifier, QualifierKind};
 use crate::runtime_cost;
+use crate::stack::deep;
 use crate::value::{List, Map, Text, Value, equal};
 
 /// What variables stand for. Asked when, and only if, the expression gets there.
 pub trait Activation<'a> {
     fn get(&self, name: &str) -> Option<Value<'a>>;
+
+    /// A field of a variable, for variables that have no value as a whole because each of their fields is
+    /// computed when it is asked for. None leaves it to `get`.
+    fn field(&self, _variable: &str, _field: &str) -> Option<Result<Value<'a>, EvalError>> {
+        None
+    }
 }
 
 impl<'a, const N: usize> Activation<'a> for [(&str, Value<'a>); N] {
@@ -66,8 +73,9 @@ impl EvalError {
     }
 }
 
-/// Steps beyond what is charged for, in one evaluation. About a second's worth.
-const MAX_WORK: u64 = 20_000_000;
+/// Steps that may be made for each unit that may be charged, whether they are charged for or not. Comparing
+/// lists makes ten; at upstream's limit it is about a second's worth.
+pub(crate) const STEPS_PER_UNIT: u64 = 20;
 
 /// Counts cost and work of one evaluation.
 #[derive(Debug)]
@@ -87,7 +95,10 @@ impl Meter {
     }
     pub fn work(&mut self, steps: u64) -> Result<(), EvalError> {
         self.work = self.work.saturating_add(steps);
-        if self.work > MAX_WORK { Err(EvalError::CallCost) } else { Ok(()) }
+        if self.work > self.limit.saturating_mul(STEPS_PER_UNIT) { Err(EvalError::CallCost) } else { Ok(()) }
+    }
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 }
 
@@ -122,6 +133,13 @@ struct Machine<'m, 'a> {
 
 impl<'a> Machine<'_, 'a> {
     fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Const(value) => Ok(value.clone()),
+            other => deep(|| self.eval_deep(other)),
+        }
+    }
+
+    fn eval_deep(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
             Node::Const(value) => Ok(value.clone()),
             Node::Attr(attr) => {
@@ -168,8 +186,17 @@ impl<'a> Machine<'_, 'a> {
 
     /// The value of an attribute, without the cost of the attribute itself.
     fn attr(&mut self, attr: &'a Attr) -> Outcome<'a> {
+        match attr.base {
+            // Conditionals nest without a node in between.
+            Base::Conditional(_) => deep(|| self.attr_deep(attr)),
+            _ => self.attr_deep(attr),
+        }
+    }
+
+    fn attr_deep(&mut self, attr: &'a Attr) -> Outcome<'a> {
         let base = match &attr.base {
             Base::Variable(name) => match self.activation.get(name) {
+                None if !attr.qualifiers.is_empty() => return self.computed(name, &attr.qualifiers),
                 Some(value) => value,
                 None => return Err(EvalError::failed(format!("no such attribute(s): {name}"))),
             },
@@ -185,6 +212,27 @@ impl<'a> Machine<'_, 'a> {
             return Ok(base);
         }
         self.qualify(base, &attr.qualifiers)
+    }
+
+    /// A field that the activation computes, and what is asked of it.
+    fn computed(&mut self, name: &str, qualifiers: &'a [Qualifier]) -> Outcome<'a> {
+        let field = match qualifiers.first() {
+            Some(Qualifier { kind: QualifierKind::Field { name, .. }, .. }) => Some(name),
+            _ => None,
+        };
+        let found = field.and_then(|field| self.activation.field(name, field));
+        match (found, qualifiers.split_first()) {
+            (Some(found), Some((first, rest))) => {
+                self.meter.charge(1)?;
+                if first.test {
+                    return Ok(Value::Bool(true));
+                }
+                let value = found?;
+                let value = if first.optional { Value::some(value) } else { value };
+                if rest.is_empty() { Ok(value) } else { self.qualify(value, rest) }
+            }
+            _ => Err(EvalError::failed(format!("no such attribute(s): {name}"))),
+        }
     }
 
     fn qualify(&mut self, base: Value<'a>, qualifiers: &'a [Qualifier]) -> Outcome<'a> {
@@ -242,7 +290,7 @@ impl<'a> Machine<'_, 'a> {
                 };
             }
             QualifierKind::Const(key) => key.clone(),
-            QualifierKind::Attr(attr) => self.attr(attr)?,
+            QualifierKind::Attr(attr) => deep(|| self.attr(attr))?,
             QualifierKind::Node(node) => self.eval(node)?,
         };
         let found = match of {
@@ -284,23 +332,36 @@ impl<'a> Machine<'_, 'a> {
     }
 
     fn equality(&mut self, args: &'a [Node; 2], negated: bool) -> Outcome<'a> {
-        let one = self.eval(&args[0])?;
-        let two = self.eval(&args[1])?;
+        let (one, two) = (self.argument(&args[0])?, self.argument(&args[1])?);
+        let shown = |value: &Outcome<'a>| value.clone().unwrap_or(Value::Null);
+        if one.is_err() || two.is_err() {
+            self.meter.charge(runtime_cost::equality(&shown(&one), &shown(&two), negated))?;
+        }
+        let (one, two) = (one?, two?);
         self.meter.charge(runtime_cost::equality(&one, &two, negated))?;
         Ok(Value::Bool(equal(&one, &two, &mut self.meter)? != negated))
+    }
+
+    /// The argument of a call that is charged for even if it failed. Final errors are outside.
+    fn argument(&mut self, node: &'a Node) -> Result<Outcome<'a>, EvalError> {
+        match self.eval(node) {
+            Err(err) if err.is_final() => Err(err),
+            outcome => Ok(outcome),
+        }
     }
 
     #[inline(never)]
     fn call(&mut self, call: &'a Call) -> Outcome<'a> {
         match call.args.as_slice() {
-            [one] => {
-                let args = [self.eval(one)?];
-                self.invoke(call, &args)
-            }
-            [one, two] => {
-                let args = [self.eval(one)?, self.eval(two)?];
-                self.invoke(call, &args)
-            }
+            [one] => match self.argument(one)? {
+                Ok(one) => self.invoke(call, &[one]),
+                Err(err) => self.failed(call, &[Value::Null], err),
+            },
+            [one, two] => match (self.argument(one)?, self.argument(two)?) {
+                (Ok(one), Ok(two)) => self.invoke(call, &[one, two]),
+                (Err(err), two) => self.failed(call, &[Value::Null, two.unwrap_or(Value::Null)], err),
+                (Ok(one), Err(err)) => self.failed(call, &[one, Value::Null], err),
+            },
             all => {
                 let mut args = Vec::with_capacity(all.len());
                 for arg in all {
@@ -311,9 +372,16 @@ impl<'a> Machine<'_, 'a> {
         }
     }
 
+    /// A call of one or two arguments costs something though one of them failed: an error is of size one.
+    #[cold]
+    fn failed(&mut self, call: &'a Call, args: &[Value<'a>], err: EvalError) -> Outcome<'a> {
+        self.meter.charge(runtime_cost::of_call(call, args, self.meter.limit()).unwrap_or(1))?;
+        Err(err)
+    }
+
     fn invoke(&mut self, call: &'a Call, args: &[Value<'a>]) -> Outcome<'a> {
         // Before anything is done, since it may be long; only what depends on the result comes after.
-        let before = runtime_cost::of_call(call, args);
+        let before = runtime_cost::of_call(call, args, self.meter.limit());
         if let Some(cost) = before {
             self.meter.charge(cost)?;
         }

@@ -46,22 +46,35 @@ pub struct Issue {
     /// From nought; -1 when the issue is about the whole.
     pub column: i32,
     pub message: String,
+    pub stage: Stage,
     pub(crate) source: Arc<Source>,
+}
+
+/// How far the expression got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It could not be read, or makes no sense. Upstream says "compilation failed: " and the issues.
+    Compile,
+    /// A constant in it fails. Upstream says "program instantiation failed: " and the message alone.
+    Instantiate,
 }
 
 impl Issue {
     pub(crate) fn at(source: &Arc<Source>, offset: u32, message: impl Into<String>) -> Issue {
         let (line, column) = source.place(offset);
-        Issue { line, column, message: message.into(), source: source.clone() }
+        Issue { line, column, message: message.into(), stage: Stage::Compile, source: source.clone() }
     }
     /// About no particular place.
     pub(crate) fn whole(source: &Arc<Source>, message: impl Into<String>) -> Issue {
-        Issue { line: -1, column: -1, message: message.into(), source: source.clone() }
+        Issue { line: -1, column: -1, message: message.into(), stage: Stage::Compile, source: source.clone() }
     }
 }
 
 impl fmt::Display for Issue {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stage == Stage::Instantiate {
+            return out.write_str(&self.message);
+        }
         write!(out, "ERROR: <input>:{}:{}: {}", self.line, self.column + 1, self.message)?;
         let Some(snippet) =
             usize::try_from(self.line - 1).ok().and_then(|at| self.source.text.split('\n').nth(at))
@@ -79,6 +92,15 @@ impl fmt::Display for Issue {
         }
         out.write_str(if rest.next().is_some_and(|c| c.len_utf8() > 1) { "\u{ff3e}" } else { "^" })
     }
+}
+
+/// All issues with what upstream puts before them: "compilation failed: ERROR: <input>:1:1: …".
+pub fn explain(issues: &[Issue]) -> String {
+    let what = match issues.first().map(|issue| issue.stage) {
+        Some(Stage::Instantiate) => "program instantiation failed",
+        _ => "compilation failed",
+    };
+    format!("{what}: {}", render(issues))
 }
 
 /// All issues as cel-go prints them together: in order of place, one under the other.

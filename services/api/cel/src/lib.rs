@@ -38,6 +38,7 @@ mod overloads;
 mod parser;
 mod plan;
 mod runtime_cost;
+mod stack;
 mod types;
 mod unescape;
 mod unify;
@@ -53,10 +54,10 @@ pub use decl::{Decl, Field, ListKind, ObjectType, Shape};
 pub use env::Env;
 pub use escape::{escape, unescape};
 pub use eval::{Activation, Budget, EvalError};
-pub use issue::{Issue, render};
+pub use issue::{Issue, Stage, explain, render};
 pub use parser::MAX_SOURCE;
 pub use types::Type;
-pub use value::{ConvertError, Key, List, Map, Opaque, Struct, Text, Time, Value};
+pub use value::{ConvertError, Key, List, ListIter, Map, Opaque, Struct, Text, Time, Value};
 
 /// An expression, checked and ready to run. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -71,8 +72,19 @@ struct Compiled {
     names: BTreeSet<String>,
 }
 
-/// Parses, checks and plans. The issues are to be shown with [`render`].
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        let node = std::mem::replace(&mut self.node, plan::Node::Const(Value::Null));
+        stack::with_room(|| drop(node));
+    }
+}
+
+/// Parses, checks and plans. The issues are to be shown with [`explain`].
 pub fn compile(env: &Env, source: &str) -> Result<Program, Vec<Issue>> {
+    stack::with_room(|| compiled(env, source))
+}
+
+fn compiled(env: &Env, source: &str) -> Result<Program, Vec<Issue>> {
     let source = Arc::new(issue::Source::new(source));
     let parser::Parsed { expr, places } = parser::parse(&source, env.dialect())?;
     let checked = checker::check(env, &source, expr, places)?;
@@ -81,8 +93,10 @@ pub fn compile(env: &Env, source: &str) -> Result<Program, Vec<Issue>> {
         return Err(issues);
     }
     let cost = cost::estimate(&checked, env);
-    let (node, slots) = plan::plan(&checked, env.folds_constants())
-        .map_err(|err| vec![Issue::whole(&source, format!("program instantiation failed: {err}"))])?;
+    let (node, slots) = plan::plan(&checked, env.folds_constants()).map_err(|err| {
+        let issue = Issue::whole(&source, err.to_string());
+        vec![Issue { stage: Stage::Instantiate, ..issue }]
+    })?;
     let mut names = BTreeSet::new();
     checked.expr.walk(&mut |expr| {
         if let ast::Kind::Ident(name) = &expr.kind

@@ -325,6 +325,9 @@ impl Maker<'_, '_> {
 
     /// The same tree with ids of its own.
     fn copy(&mut self, expr: &Expr) -> Result<Expr, Stop> {
+        crate::stack::deep(|| self.copied(expr))
+    }
+    fn copied(&mut self, expr: &Expr) -> Result<Expr, Stop> {
         let at = self.parser.place(expr.id);
         let id = self.parser.id_at(at);
         let kind = match &expr.kind {

@@ -10,6 +10,7 @@ use crate::ast::{Entry, Expr, Id, Kind, StructField, op};
 use crate::issue::{Issue, MAX_ISSUES, Source};
 use crate::lexer::{Lexeme, Token, lex};
 use crate::macros;
+use crate::stack::deep;
 use crate::unescape::unescape;
 use crate::value::{Text, Value};
 
@@ -18,7 +19,7 @@ pub const MAX_SOURCE: usize = 100_000;
 /// Brackets within brackets, and operators upon operators, as cel-go.
 const MAX_RECURSION: u16 = 250;
 /// Levels of the tree with macros expanded. What people write has a few dozen.
-pub(crate) const MAX_DEPTH: u16 = 600;
+pub(crate) const MAX_DEPTH: u16 = 500;
 /// Nodes of the tree: `optMap` repeats its target, so a chain of them would double without end.
 const MAX_NODES: usize = 200_000;
 
@@ -207,20 +208,24 @@ impl<'s> Parser<'s> {
             self.issues.push(Issue::whole(self.source, message));
             return Err(Stop);
         }
+        let expr = deep(|| self.whole(closes));
+        self.nesting -= 1;
+        expr
+    }
+
+    fn whole(&mut self, closes: bool) -> Result<Expr, Stop> {
         let condition = self.binary(closes)?;
-        let expr = match self.eat("?") {
-            None => condition,
+        match self.eat("?") {
+            None => Ok(condition),
             Some(mark) => {
                 let id = self.id_at(mark.at);
                 let truthy = self.binary(false)?;
                 self.close(":")?;
                 let falsy = self.expr(false)?;
                 let args = vec![condition, truthy, falsy];
-                self.counted(id, Kind::Call { function: op::CONDITIONAL.into(), target: None, args })?
+                self.counted(id, Kind::Call { function: op::CONDITIONAL.into(), target: None, args })
             }
-        };
-        self.nesting -= 1;
-        Ok(expr)
+        }
     }
 
     fn binary(&mut self, closes: bool) -> Result<Expr, Stop> {
@@ -325,6 +330,10 @@ impl<'s> Parser<'s> {
                 let optional = self.eat("?").is_some();
                 let name = self.take();
                 let field: Arc<str> = match name.token {
+                    Token::Ident if matches!(name.text, "true" | "false" | "null") => {
+                        let message = format!("mismatched input '{}' expecting IDENTIFIER", name.text);
+                        return Err(self.syntax(name, message));
+                    }
                     Token::Ident => name.text.into(),
                     Token::Sign("in") => {
                         return Err(self.syntax(name, "no viable alternative at input '.in'".into()));
@@ -538,7 +547,8 @@ impl<'s> Parser<'s> {
         let (mut items, mut optional) = (Vec::new(), Vec::new());
         loop {
             // A comma may also end the list, or be all there is in it.
-            if self.eat("]").is_some() {
+            if self.is("]") || (self.peek().token == Token::End && !items.is_empty()) {
+                self.close("]")?;
                 break;
             }
             if items.is_empty() && self.eat(",").is_some() {
@@ -559,7 +569,8 @@ impl<'s> Parser<'s> {
         let id = self.id_at(open.at);
         let mut entries = Vec::new();
         loop {
-            if self.eat("}").is_some() {
+            if self.is("}") || (self.peek().token == Token::End && !entries.is_empty()) {
+                self.close("}")?;
                 break;
             }
             if entries.is_empty() && self.eat(",").is_some() {

@@ -199,6 +199,9 @@ impl Planner<'_> {
     }
 
     fn node(&mut self, expr: &Expr) -> Result<Node, EvalError> {
+        crate::stack::deep(|| self.planned(expr))
+    }
+    fn planned(&mut self, expr: &Expr) -> Result<Node, EvalError> {
         Ok(match &expr.kind {
             Kind::Broken => return Err(EvalError::failed("expression has issues")),
             Kind::Literal(value) => Node::Const(value.clone()),
@@ -441,6 +444,9 @@ fn compute(node: &Node) -> Result<Value<'static>, EvalError> {
 
 /// A value that borrows from nothing; constants never do, but the compiler cannot know.
 fn owned(value: &Value<'_>) -> Option<Value<'static>> {
+    crate::stack::deep(|| owned_parts(value))
+}
+fn owned_parts(value: &Value<'_>) -> Option<Value<'static>> {
     Some(match value {
         Value::Null => Value::Null,
         Value::Bool(value) => Value::Bool(*value),

@@ -4,7 +4,9 @@
 //! for lists and sets `ext/lists.go` and `ext/sets.go`. Kubernetes goes by the function's name, cel-go by the
 //! overload, which is unknown where types are dynamic: a call then costs one.
 
+use crate::eval::STEPS_PER_UNIT;
 use crate::plan::Call;
+use crate::stack::deep;
 use crate::value::{Opaque, Value};
 
 pub(crate) const LIST: u64 = 10;
@@ -142,13 +144,13 @@ fn allocating(factor: f64, size: u64) -> u64 {
     ((size as f64 * factor) as u64).saturating_add(1 + LIST)
 }
 
-/// What the call costs, if it can be said beforehand.
-pub(crate) fn of_call(call: &Call, args: &[Value<'_>]) -> Option<u64> {
+/// What the call costs, if it can be said beforehand. Beyond `limit` it is not counted on.
+pub(crate) fn of_call(call: &Call, args: &[Value<'_>], limit: u64) -> Option<u64> {
     Some(match call.cost {
         CallCost::One => 1,
         CallCost::Authorize => AUTHORIZE,
         CallCost::Selector => selector(size(args, 1)),
-        CallCost::Traverse => args.first().map_or(0, traverse),
+        CallCost::Traverse => args.first().map_or(0, |all| traverse(all, limit)),
         CallCost::Read(times) => part(size(args, 0), f64::from(times) * STRING_FACTOR),
         CallCost::Written => return None,
         CallCost::Regex => {
@@ -222,44 +224,50 @@ pub(crate) fn of_result(_: &Call, result: &Value<'_>) -> u64 {
     part(result.size(), 2.0 * STRING_FACTOR)
 }
 
-/// More than any evaluation may cost; counting on would only take time.
-const ENOUGH: u64 = 2 * crate::limits::PER_CALL_LIMIT;
-/// Lists may share parts that cost nothing to look at, and be endless.
-const ENOUGH_STEPS: u64 = 10_000_000;
-
-fn traverse(value: &Value<'_>) -> u64 {
-    let (mut cost, mut steps) = (0, 0);
-    walk(value, &mut cost, &mut steps);
-    if steps > ENOUGH_STEPS { ENOUGH } else { cost }
+/// All that is in a value. Lists may share parts that cost nothing to look at, and be endless.
+fn traverse(value: &Value<'_>, limit: u64) -> u64 {
+    let mut walk = Walk { cost: 0, steps: 0, limit };
+    walk.value(value);
+    if walk.is_over() { limit.saturating_add(1) } else { walk.cost }
 }
 
-fn walk(value: &Value<'_>, cost: &mut u64, steps: &mut u64) {
-    *steps += 1;
-    if *cost > ENOUGH || *steps > ENOUGH_STEPS {
-        return;
+struct Walk {
+    cost: u64,
+    steps: u64,
+    limit: u64,
+}
+
+impl Walk {
+    fn is_over(&self) -> bool {
+        self.cost > self.limit || self.steps > self.limit.saturating_mul(STEPS_PER_UNIT)
     }
-    match value {
-        Value::String(text) => *cost += (text.len() as f64 * STRING_FACTOR) as u64,
-        Value::Bytes(bytes) => *cost += (bytes.len() as f64 * STRING_FACTOR) as u64,
-        Value::List(items) => {
-            for item in items.iter() {
-                match item {
-                    Ok(item) => walk(&item, cost, steps),
-                    Err(_) => *cost += 1,
-                }
-                if *cost > ENOUGH || *steps > ENOUGH_STEPS {
-                    return;
-                }
-            }
-        }
-        Value::Map(map) => {
-            for key in map.keys() {
-                walk(&key, cost, steps);
-                if let Some(Ok(value)) = map.get(&key) {
-                    walk(&value, cost, steps);
+
+    fn value(&mut self, value: &Value<'_>) {
+        self.steps += 1;
+        match value {
+            _ if self.is_over() => {}
+            Value::String(text) => self.cost += (text.len() as f64 * STRING_FACTOR) as u64,
+            Value::Bytes(bytes) => self.cost += (bytes.len() as f64 * STRING_FACTOR) as u64,
+            Value::List(items) => {
+                for item in items.iter() {
+                    match item {
+                        Ok(item) => deep(|| self.value(&item)),
+                        Err(_) => self.cost += 1,
+                    }
+                    if self.is_over() {
+                        return;
+                    }
                 }
             }
+            Value::Map(map) => {
+                for key in map.keys() {
+                    self.value(&key);
+                    if let Some(Ok(value)) = map.get(&key) {
+                        deep(|| self.value(&value));
+                    }
+                }
+            }
+            _ => self.cost += 1,
         }
-        _ => *cost += 1,
     }
 }

@@ -37,6 +37,9 @@ impl Validator<'_> {
 
     /// Lists and maps whose elements are of several types; in the arguments of `format` they may be.
     fn mixed(&mut self, expr: &Expr, exempt: bool) {
+        crate::stack::deep(|| self.is_mixed(expr, exempt));
+    }
+    fn is_mixed(&mut self, expr: &Expr, exempt: bool) {
         let checked = self.checked;
         let ty = |expr: &Expr, optional: bool| match checked.type_of(expr.id) {
             Type::Optional(of) if optional => (**of).clone(),
@@ -154,6 +157,9 @@ impl Validator<'_> {
 
     /// The part of an argument that the clause cannot take.
     fn refused(&self, clause: Clause, arg: &Expr) -> Option<Id> {
+        crate::stack::deep(|| self.is_refused(clause, arg))
+    }
+    fn is_refused(&self, clause: Clause, arg: &Expr) -> Option<Id> {
         let ty = self.checked.type_of(arg.id);
         let fits = matches!(ty, Type::Dyn)
             || match clause.verb {

@@ -278,7 +278,7 @@ fn kubernetes_libraries() {
     fails(&[
         (
             "ip('1.2.3.4.5')",
-            "IP Address \"1.2.3.4.5\" parse error during conversion from string: ParseAddr(\"1.2.3.4.5\"): unable to parse IP",
+            "IP Address \"1.2.3.4.5\" parse error during conversion from string: ParseAddr(\"1.2.3.4.5\"): IPv4 address too long",
         ),
         ("ip('::ffff:1.2.3.4')", "IPv4-mapped IPv6 address \"::ffff:1.2.3.4\" is not allowed"),
         (

@@ -233,6 +233,15 @@ fn show(
 ) -> Result<(), EvalError> {
     meter.work(1)?;
     check_length(out.len())?;
+    crate::stack::deep(|| show_parts(out, arg, meter, refused))
+}
+
+fn show_parts(
+    out: &mut String,
+    arg: &Value<'_>,
+    meter: &mut Meter,
+    refused: &dyn Fn() -> EvalError,
+) -> Result<(), EvalError> {
     match arg {
         Value::Null => out.push_str("null"),
         Value::List(list) => {

@@ -10,8 +10,8 @@ use crate::value::{List, Value, compare, equal};
 pub(super) const BODIES: &[(&str, Body)] = &[
     ("isSorted", is_sorted),
     ("sum", sum),
-    ("min", |_, call, args| best(call, args, Ordering::Greater)),
-    ("max", |_, call, args| best(call, args, Ordering::Less)),
+    ("min", |meter, call, args| best(meter, call, args, Ordering::Greater)),
+    ("max", |meter, call, args| best(meter, call, args, Ordering::Less)),
     ("indexOf", |meter, call, args| index_of(meter, call, args, false)),
     ("lastIndexOf", |meter, call, args| index_of(meter, call, args, true)),
     ("slice", slice),
@@ -83,10 +83,11 @@ fn contains_all(meter: &mut Meter, all: &List<'_>, some: &List<'_>) -> Result<bo
     Ok(true)
 }
 
-fn is_sorted<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn is_sorted<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::List(list)] = args else { return no_overload(call, args) };
     let mut before: Option<Value<'_>> = None;
     for value in list.iter() {
+        meter.work(1)?;
         let value = value?;
         if let Some(before) = before {
             match compare(&before, &value) {
@@ -104,6 +105,7 @@ fn sum<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::List(list)] = args else { return no_overload(call, args) };
     let mut sum: Option<Value<'a>> = None;
     for value in list.iter() {
+        meter.work(1)?;
         let value = value?;
         sum = Some(match sum {
             None => value,
@@ -120,10 +122,11 @@ fn sum<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// The one that no other is `worse` for.
-fn best<'a>(call: &Call, args: &[Value<'a>], worse: Ordering) -> Outcome<'a> {
+fn best<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>], worse: Ordering) -> Outcome<'a> {
     let [Value::List(list)] = args else { return no_overload(call, args) };
     let mut best: Option<Value<'a>> = None;
     for value in list.iter() {
+        meter.work(1)?;
         let value = value?;
         best = match best {
             None => Some(value),
@@ -196,7 +199,9 @@ fn flatten_into<'a>(
     for value in list.iter() {
         meter.work(4)?;
         match value? {
-            Value::List(inner) if depth > 0 => flatten_into(meter, &inner, depth - 1, values)?,
+            Value::List(inner) if depth > 0 => {
+                crate::stack::deep(|| flatten_into(meter, &inner, depth - 1, values))?
+            }
             other => values.push(other),
         }
     }

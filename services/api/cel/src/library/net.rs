@@ -142,13 +142,113 @@ fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
         return Err(EvalError::failed(format!("IP address {quoted} with zone value is not allowed")));
     }
     let ip: IpAddr = text.parse().map_err(|_| {
-        let why = format!("ParseAddr({quoted}): unable to parse IP");
+        let why = why_no_address(text);
         EvalError::failed(format!("IP Address {quoted} parse error during conversion from string: {why}"))
     })?;
     if is_mapped(&ip) {
         return Err(EvalError::failed(format!("IPv4-mapped IPv6 address {quoted} is not allowed")));
     }
     Ok(ip)
+}
+
+/// What Go's `netip.ParseAddr` says of a text that is no address.
+fn why_no_address(text: &str) -> String {
+    let (why, at) = match text.chars().find(|c| matches!(c, '.' | ':' | '%')) {
+        Some('.') => why_no_ipv4(text),
+        Some(':') => why_no_ipv6(text),
+        Some(_) => ("missing IPv6 address", ""),
+        None => ("unable to parse IP", ""),
+    };
+    let at = if at.is_empty() { String::new() } else { format!(" (at {})", quote_go(at)) };
+    format!("ParseAddr({}): {why}{at}", quote_go(text))
+}
+
+fn why_no_ipv4(text: &str) -> (&'static str, &str) {
+    let (mut value, mut digits, mut dots) = (0u32, 0, 0);
+    for (at, c) in text.char_indices() {
+        match c.to_digit(10) {
+            Some(digit) => {
+                if digits == 1 && value == 0 {
+                    return ("IPv4 field has octet with leading zero", "");
+                }
+                value = value * 10 + digit;
+                digits += 1;
+                if value > 255 {
+                    return ("IPv4 field has value >255", "");
+                }
+            }
+            None if c == '.' => {
+                if at == 0 || at + 1 == text.len() || text.as_bytes()[at - 1] == b'.' {
+                    return ("IPv4 field must have at least one digit", &text[at..]);
+                }
+                if dots == 3 {
+                    return ("IPv4 address too long", "");
+                }
+                dots += 1;
+                (value, digits) = (0, 0);
+            }
+            None => return ("unexpected character", &text[at..]),
+        }
+    }
+    ("IPv4 address too short", "")
+}
+
+fn why_no_ipv6(text: &str) -> (&'static str, &str) {
+    let (text, zone) = match text.split_once('%') {
+        Some((text, zone)) => (text, Some(zone)),
+        None => (text, None),
+    };
+    if zone == Some("") {
+        return ("zone must be a non-empty string", "");
+    }
+    let mut rest = text;
+    let (mut fields, mut ellipsis) = (0, false);
+    if let Some(after) = rest.strip_prefix("::") {
+        ellipsis = true;
+        rest = after;
+    }
+    while !rest.is_empty() && fields < 8 {
+        let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        if end > 4 {
+            return ("each group must have 4 or fewer digits", rest);
+        }
+        if end == 0 {
+            return ("each colon-separated field must have at least one digit", rest);
+        }
+        if rest[end..].starts_with('.') {
+            return match (ellipsis, fields) {
+                (false, fields) if fields != 6 => {
+                    ("embedded IPv4 address must replace the final 2 fields of the address", rest)
+                }
+                (_, fields) if fields > 6 => {
+                    ("too many hex fields to fit an embedded IPv4 at the end of the address", rest)
+                }
+                _ => (why_no_ipv4(rest).0, rest),
+            };
+        }
+        fields += 1;
+        rest = &rest[end..];
+        if rest.is_empty() {
+            break;
+        }
+        let Some(after) = rest.strip_prefix(':') else { return ("unexpected character, want colon", rest) };
+        if after.is_empty() {
+            return ("colon must be followed by more characters", rest);
+        }
+        rest = after;
+        if let Some(after) = rest.strip_prefix(':') {
+            if ellipsis {
+                return ("multiple :: in address", rest);
+            }
+            ellipsis = true;
+            rest = after;
+        }
+    }
+    match (rest.is_empty(), ellipsis) {
+        (false, _) => ("trailing garbage after address", rest),
+        (true, false) => ("address string too short", ""),
+        (true, true) => ("the :: must expand to at least one field of zeros", ""),
+    }
 }
 
 fn not_a_cidr(why: String) -> EvalError {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use api_machinery::Quantity;
+use api_machinery::{Quantity, QuantityError};
 
 use super::{Body, no_overload};
 use crate::eval::{EvalError, Outcome, bool_value};
@@ -46,12 +46,12 @@ pub(super) const BODIES: &[(&str, Body)] = &[
         None => no_overload(call, args),
     }),
     ("asInteger", |_, call, args| match quantity(args.first()) {
-        Some(quantity) if quantity.is_whole() => Ok(Value::Int(quantity.value())),
+        Some(quantity) if is_integer(quantity) => Ok(Value::Int(quantity.value())),
         Some(_) => Err(EvalError::failed("cannot convert value to integer")),
         None => no_overload(call, args),
     }),
     ("isInteger", |_, call, args| match quantity(args.first()) {
-        Some(quantity) => bool_value(quantity.is_whole()),
+        Some(quantity) => bool_value(is_integer(quantity)),
         None => no_overload(call, args),
     }),
     ("add", |_, call, args| combine(call, args, Quantity::plus)),
@@ -59,15 +59,19 @@ pub(super) const BODIES: &[(&str, Body)] = &[
 ];
 
 fn parse(text: &str) -> Result<Quantity, String> {
-    // Upstream takes no blanks here, where other places of Kubernetes do.
-    if text.is_empty() || text.contains(char::is_whitespace) {
-        let message = match text.is_empty() {
-            true => api_machinery::QuantityError::Form,
-            false => api_machinery::QuantityError::Suffix,
-        };
-        return Err(message.to_string());
+    // Upstream takes no blanks here, where other places of Kubernetes do; and a letter that no suffix has is a
+    // matter of form to it.
+    let allowed = |c: char| c.is_ascii_digit() || "+-.eEinumkKMGTP".contains(c);
+    if text.is_empty() || !text.chars().all(allowed) {
+        return Err(QuantityError::Form.to_string());
     }
     Quantity::parse(text).map_err(|err| err.to_string())
+}
+
+/// Upstream keeps numbers of more than 18 digits in another form, which it never takes for an integer. The
+/// largest number is what still larger ones are capped to.
+fn is_integer(quantity: &Quantity) -> bool {
+    quantity.is_whole() && quantity.value() < i64::MAX && quantity.value() > -i64::MAX
 }
 
 fn quantity<'v>(value: Option<&'v Value<'_>>) -> Option<&'v Quantity> {

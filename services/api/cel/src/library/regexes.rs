@@ -19,6 +19,9 @@ pub(crate) struct Pattern(Regex);
 
 impl Pattern {
     pub fn new(pattern: &str) -> Result<Pattern, EvalError> {
+        if let Some(why) = refused_by_re2(pattern) {
+            return Err(EvalError::failed(format!("error parsing regexp: {why}")));
+        }
         RegexBuilder::new(&translate(pattern))
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
@@ -47,6 +50,65 @@ fn reason(pattern: &str, err: &regex::Error) -> String {
         }
     }
     text.lines().last().unwrap_or("invalid").trim().to_owned()
+}
+
+/// Repetitions that the crate takes and RE2 does not: of a repetition, and of more than a thousand times.
+fn refused_by_re2(pattern: &str) -> Option<String> {
+    let bytes = pattern.as_bytes();
+    let mut at = 0;
+    let mut in_class = false;
+    // Where the repetition began that ended just before.
+    let mut before: Option<usize> = None;
+    while let Some(byte) = bytes.get(at) {
+        let start = at;
+        let mut repeats = false;
+        match byte {
+            b'\\' if bytes.get(at + 1) == Some(&b'Q') && !in_class => {
+                at += pattern[at..].find("\\E").unwrap_or(bytes.len() - at);
+                at += 1;
+            }
+            b'\\' => at += 1,
+            b'[' if !in_class => {
+                in_class = true;
+                at += usize::from(bytes.get(at + 1) == Some(&b'^'));
+                at += usize::from(bytes.get(at + 1) == Some(&b']'));
+            }
+            b']' => in_class = false,
+            b'*' | b'+' | b'?' if !in_class => repeats = at > 0 && bytes[at - 1] != b'(',
+            b'{' if !in_class => {
+                if let Some(len) = bytes[at..].iter().position(|byte| *byte == b'}')
+                    && let Some(counts) = pattern.get(at + 1..at + len)
+                    && counts.starts_with(|c: char| c.is_ascii_digit())
+                    && counts.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
+                {
+                    repeats = true;
+                    if counts
+                        .split(',')
+                        .any(|count| !count.is_empty() && count.parse().unwrap_or(1001) > 1000)
+                    {
+                        return Some(format!("invalid repeat count: `{{{counts}}}`"));
+                    }
+                    at += len;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+        if !repeats {
+            before = None;
+            continue;
+        }
+        if let Some(first) = before {
+            return Some(format!(
+                "invalid nested repetition operator: `{}`",
+                pattern.get(first..at).unwrap_or("")
+            ));
+        }
+        // One question mark more only says how much to take.
+        at += usize::from(bytes.get(at) == Some(&b'?'));
+        before = Some(start);
+    }
+    None
 }
 
 /// RE2 to the crate's syntax.

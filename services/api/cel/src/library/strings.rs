@@ -154,7 +154,7 @@ fn substring<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> 
     text_value(chars[from..to].iter().collect::<String>())
 }
 
-fn join<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn join<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     let (list, separator) = match args {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, separator.as_str()),
@@ -162,6 +162,7 @@ fn join<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     };
     let mut joined = String::new();
     for (at, item) in list.iter().enumerate() {
+        meter.work(1)?;
         if at > 0 {
             joined.push_str(separator);
         }

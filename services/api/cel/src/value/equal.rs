@@ -16,6 +16,13 @@ use crate::eval::{EvalError, Meter};
 /// `one == other`.
 pub(crate) fn equal(one: &Value<'_>, other: &Value<'_>, meter: &mut Meter) -> Result<bool, EvalError> {
     meter.work(1)?;
+    match (one, other) {
+        (Value::String(one), Value::String(two)) => Ok(one.as_str() == two.as_str()),
+        _ => crate::stack::deep(|| equal_parts(one, other, meter)),
+    }
+}
+
+fn equal_parts(one: &Value<'_>, other: &Value<'_>, meter: &mut Meter) -> Result<bool, EvalError> {
     Ok(match (one, other) {
         (Value::Null, Value::Null) => true,
         (Value::Bool(one), Value::Bool(two)) => one == two,

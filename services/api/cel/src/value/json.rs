@@ -139,6 +139,10 @@ fn to_json(value: &Value<'_>, levels: usize, left: &mut usize) -> Result<Json, C
         return wrong("value is too large for JSON");
     };
     *left = fewer;
+    crate::stack::deep(|| parts_to_json(value, levels, left))
+}
+
+fn parts_to_json(value: &Value<'_>, levels: usize, left: &mut usize) -> Result<Json, ConvertError> {
     let convert = |err: EvalError| ConvertError(err.to_string());
     Ok(match value {
         Value::Null => Json::Null,

@@ -128,8 +128,8 @@ impl<'a> List<'a> {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Result<Value<'a>, EvalError>> + '_ {
-        (0..self.len()).map_while(|index| self.get(index))
+    pub fn iter(&self) -> Iter<'_, 'a> {
+        Iter { pending: vec![self], at: 0 }
     }
 
     /// `self + other`: one after the other, or merged if the first is declared a set or map of its elements.
@@ -179,5 +179,38 @@ impl<'a> List<'a> {
             }
         }
         List::with_rule(values, Some(rule))
+    }
+}
+
+/// The elements in order. Goes through joins once, where `get` would for each element.
+pub struct Iter<'l, 'a> {
+    /// What is still to come, next last.
+    pending: Vec<&'l List<'a>>,
+    /// The place in the last of them.
+    at: usize,
+}
+
+impl<'a> Iterator for Iter<'_, 'a> {
+    type Item = Result<Value<'a>, EvalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let list = *self.pending.last()?;
+            if let Repr::Join(join) = &list.0 {
+                self.pending.pop();
+                self.pending.extend([&join.right, &join.left]);
+                continue;
+            }
+            match list.get(self.at) {
+                Some(value) => {
+                    self.at += 1;
+                    return Some(value);
+                }
+                None => {
+                    self.pending.pop();
+                    self.at = 0;
+                }
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::library::{NamedFormat, Semver, Url};
 
 pub(crate) use equal::{compare, equal, is_zero};
 pub use json::ConvertError;
-pub use list::List;
+pub use list::{Iter as ListIter, List};
 pub(crate) use map::Entries;
 pub use map::{Key, Map};
 pub(crate) use show::{format_double, quote_go};
