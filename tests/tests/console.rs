@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use dev_testkit::{Fleet, Options, is_root};
+use dev_testkit::{Fleet, Options, bound, is_root, output_of};
+use nix::sys::signal::Signal;
 
 #[test]
 fn a_person_gets_by_with_the_console_alone() -> Result<()> {
@@ -57,7 +58,8 @@ fn walk(scripts: &Path, script: &str, fleet: &Fleet, more: impl FnOnce(&mut Comm
     let password = std::fs::read_to_string(fleet.data().join("admin.password"))
         .context("the password of the first account")?;
     let pictures = pictures(script)?;
-    let mut command = Command::new("node");
+    // Chromium ends with the pipe to it.
+    let mut command = bound("node", Signal::SIGKILL);
     command
         .arg(scripts.join(script))
         .env("CONSOLE_URL", format!("https://{}", fleet.manager))
@@ -65,7 +67,7 @@ fn walk(scripts: &Path, script: &str, fleet: &Fleet, more: impl FnOnce(&mut Comm
         .env("CONSOLE_PASSWORD", password.trim())
         .env("CONSOLE_PICTURES", &pictures);
     more(&mut command);
-    let walked = command.output().context("cannot start node")?;
+    let walked = output_of(command).context("cannot start node")?;
     let said = String::from_utf8_lossy(&walked.stdout);
     println!("{said}");
     ensure!(
@@ -80,8 +82,9 @@ fn walk(scripts: &Path, script: &str, fleet: &Fleet, more: impl FnOnce(&mut Comm
 
 /// A page that takes seconds on this machine takes too long on every machine.
 fn first_paint(scripts: &Path, url: &str) -> Result<()> {
-    let measured =
-        Command::new("node").arg(scripts.join("first-paint.mjs")).env("CONSOLE_URL", url).output()?;
+    let mut script = bound("node", Signal::SIGKILL);
+    script.arg(scripts.join("first-paint.mjs")).env("CONSOLE_URL", url);
+    let measured = output_of(script)?;
     ensure!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
     let figures: serde_json::Value = serde_json::from_slice(&measured.stdout)?;
     println!("console: {figures}");

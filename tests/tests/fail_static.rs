@@ -1,11 +1,12 @@
 //! What runs goes on running when the manager is away.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use dev_testkit::{ApiClient, Fleet, Options};
+use dev_testkit::{ApiClient, Fleet, Options, bound};
+use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::json;
 
@@ -46,12 +47,9 @@ fn cell_and_gateway_serve_without_a_manager() -> Result<()> {
 
 fn start(fleet: &Fleet, verb: &str, config: &str) -> Result<Running> {
     let program = fleet.bare_command(verb).get_program().to_owned();
-    let mut child = Command::new(program)
-        .args([verb, "--config"])
-        .arg(fleet.data().join(config))
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("{verb} does not start"))?;
+    let mut command = bound(program, Signal::SIGTERM);
+    command.args([verb, "--config"]).arg(fleet.data().join(config)).stdout(Stdio::piped());
+    let mut child = dev_testkit::start(command).with_context(|| format!("{verb} does not start"))?;
     let stdout = child.stdout.take().context("no output")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;

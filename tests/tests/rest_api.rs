@@ -2,12 +2,12 @@
 
 use std::io::Read;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use dev_testkit::{Fleet, Options, Postgres, tool};
+use dev_testkit::{Fleet, Options, Postgres, bound, output_of, tool};
 use futures::future::join_all;
+use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -84,7 +84,8 @@ fn schemathesis_finds_nothing() -> Result<()> {
     let fleet = Fleet::start(Options::default())?;
     let token = std::fs::read_to_string(fleet.data().join("admin.token"))?;
     std::fs::write(fleet.data().join("schemathesis.toml"), ACCEPTABLE)?;
-    let output = Command::new(program)
+    let mut schemathesis = bound(program, Signal::SIGKILL);
+    schemathesis
         .arg("run")
         .arg(format!("https://{}/openapi.json", fleet.manager))
         .args(["--header", &format!("Authorization: Bearer {}", token.trim())])
@@ -97,9 +98,8 @@ fn schemathesis_finds_nothing() -> Result<()> {
         // It would sign itself out.
         .args(["--exclude-operation-id", "delete_session", "--exclude-operation-id", "delete_token"])
         .current_dir(fleet.data())
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
-        .output()?;
+        .env("NO_COLOR", "1");
+    let output = output_of(schemathesis)?;
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
     ensure!(output.status.success(), "schemathesis: {}\n{said}", String::from_utf8_lossy(&output.stderr));

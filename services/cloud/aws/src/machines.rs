@@ -62,7 +62,7 @@ impl Aws {
             ))
         })?;
         let tags = names::tags(spec.cluster, &spec.client_token, &spec.name, &spec.name, &spec.tags)?;
-        let script = user_data::script(spec, &self.config.node_binary)?;
+        let script = user_data::script(spec, &self.config)?;
 
         let filters = [
             tag_filter(names::CLUSTER, &spec.cluster.to_string()),

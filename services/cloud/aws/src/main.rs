@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base_clock::SystemClock;
-use base_net::pki::Issued;
 use base_net::tasks::Tasks;
 use clap::Parser;
 use tokio::net::TcpListener;
@@ -19,7 +18,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Parser)]
 #[command(name = "roadstead-cloud-aws", version)]
 struct Arguments {
-    /// JSON; see cloud_aws::Config
+    /// JSON; the README has an example, cloud_aws::Config says what each field is
     #[arg(long)]
     config: PathBuf,
 }
@@ -38,18 +37,22 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<()> {
-    let path = &arguments.config;
-    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let config: cloud_aws::Config = serde_json::from_slice(&text)
-        .with_context(|| format!("{} is not its configuration", path.display()))?;
+    let (config, identity) = cloud_aws::Config::read(&arguments.config)?;
     let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-cloud-aws"))?;
-    let identity = Issued { cert_pem: config.cert_pem.clone(), key_pem: config.key_pem.clone() };
-    let (listen, ca_pem) = (config.listen, config.ca_pem.clone());
-    let cloud = cloud_aws::Aws::connect(config, SystemClock::shared()).await?;
+    let listen = config.listen.unwrap_or(identity.address);
+    // First the port: a provider that runs already is found out before the cloud is asked anything.
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-    println!("ready on {}", listener.local_addr()?);
+    let region = config.region.clone();
+    let cloud = cloud_aws::Aws::connect(config, SystemClock::shared()).await?;
+    println!("provider {} ready on {} for {region}", identity.name, listener.local_addr()?);
     let tasks = Tasks::new();
-    cloud_interface::serve(listener, &identity, &ca_pem, std::sync::Arc::new(cloud), &tasks)?;
+    cloud_interface::serve(
+        listener,
+        &identity.issued(),
+        &identity.ca_pem,
+        std::sync::Arc::new(cloud),
+        &tasks,
+    )?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -3,18 +3,17 @@
 
 use cloud_interface::{CloudError, MachineSpec};
 
-use crate::config::NodeBinary;
+use crate::config::Config;
 
 /// EC2's limit before base64.
 const MAX_BYTES: usize = 16 * 1024;
 
 /// The script that fetches the node binary, checks its digest and joins. It runs once; systemd starts the
 /// node at every later boot, which finds its identity on disk.
-pub(crate) fn script(spec: &MachineSpec, binary: &NodeBinary) -> Result<String, CloudError> {
+pub(crate) fn script(spec: &MachineSpec, config: &Config) -> Result<String, CloudError> {
     let join = &spec.join;
-    let Some(server) = join.servers.first() else {
-        return Err(CloudError::Invalid("there is no server to join".to_owned()));
-    };
+    let server = server(spec, config)?;
+    let binary = &config.node_binary;
     let hashes: Vec<String> = join
         .ca_cert_hashes
         .iter()
@@ -60,6 +59,24 @@ systemctl enable --now roadstead-node.service
     }
 }
 
+/// Where an instance finds its cluster.
+fn server(spec: &MachineSpec, config: &Config) -> Result<String, CloudError> {
+    if let Some(gateway) = &config.gateway {
+        return Ok(gateway.clone());
+    }
+    match spec.join.servers.first() {
+        None => Err(CloudError::Invalid("there is no server to join".to_owned())),
+        // The instance would look for its cluster on itself, for ever, and be paid for.
+        Some(server) if server.ip().is_loopback() || server.ip().is_unspecified() => {
+            Err(CloudError::Invalid(format!(
+                "an instance cannot reach the fleet's gateway at {server}: start the fleet with --gateway at \
+                 an address that it can, or set `gateway` in the provider's configuration"
+            )))
+        }
+        Some(server) => Ok(server.to_string()),
+    }
+}
+
 /// One word for a shell and for systemd alike. Neither a `%` nor a line break is in anything that ends up
 /// here; both would mean something in a unit file.
 fn word(text: &str) -> String {
@@ -93,13 +110,17 @@ mod tests {
             tags: BTreeMap::new(),
         }
     }
-    fn binary() -> NodeBinary {
-        NodeBinary { url: "https://example.com/roadstead".to_owned(), sha256: "ab".repeat(32) }
+    fn config() -> Config {
+        let text = r#"{
+            "region": "r", "subnet_ids": [], "security_group_ids": [], "image_id": "", "machine_types": [],
+            "node_binary": {"url": "https://example.com/roadstead", "sha256": ""}
+        }"#;
+        serde_json::from_str(text).unwrap()
     }
 
     #[test]
     fn the_script_joins_and_cannot_be_broken_out_of() {
-        let text = script(&spec("abcdef.0123456789abcdef", 1), &binary()).unwrap();
+        let text = script(&spec("abcdef.0123456789abcdef", 1), &config()).unwrap();
         for part in [
             "--server https://192.0.2.7:6443",
             "--tls-server-name 'c1.example'",
@@ -110,12 +131,29 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        let hostile = script(&spec("x' ; rm -rf / ; '\nUNIT\nreboot", 1), &binary()).unwrap();
+        let hostile = script(&spec("x' ; rm -rf / ; '\nUNIT\nreboot", 1), &config()).unwrap();
         assert_eq!(hostile.lines().filter(|line| line.trim() == "reboot").count(), 0, "{hostile}");
         assert_eq!(hostile.matches("'x ; rm -rf / ; UNITreboot'").count(), 1, "{hostile}");
         let mut nowhere = spec("a", 1);
         nowhere.join.servers.clear();
-        assert!(script(&nowhere, &binary()).is_err());
-        assert!(script(&spec("a", 1000), &binary()).is_err(), "EC2 takes 16 KiB");
+        assert!(script(&nowhere, &config()).is_err());
+        assert!(script(&spec("a", 1000), &config()).is_err(), "EC2 takes 16 KiB");
+    }
+
+    #[test]
+    fn an_instance_is_told_an_address_that_it_can_reach() {
+        for (server, gateway, wanted) in [
+            ("192.0.2.7:6443", None, "--server https://192.0.2.7:6443 "),
+            ("127.0.0.1:6443", None, "cannot reach the fleet's gateway at 127.0.0.1:6443"),
+            ("0.0.0.0:6443", None, "cannot reach the fleet's gateway at 0.0.0.0:6443"),
+            ("[::1]:6443", None, "cannot reach the fleet's gateway at [::1]:6443"),
+            ("127.0.0.1:6443", Some("gw.example.com:443"), "--server https://gw.example.com:443 "),
+        ] {
+            let mut spec = spec("t", 1);
+            spec.join.servers = vec![server.parse().unwrap()];
+            let config = Config { gateway: gateway.map(str::to_owned), ..config() };
+            let said = script(&spec, &config).unwrap_or_else(|error| error.to_string());
+            assert!(said.contains(wanted), "{server} {gateway:?}: {said}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The provider against moto, a stand-in for AWS, and against an AWS that has a bad day.
 
+mod fleet;
 mod support;
 
 use std::collections::BTreeMap;

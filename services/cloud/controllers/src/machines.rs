@@ -227,10 +227,10 @@ async fn create(shared: &Shared, entry: &Entry) -> Outcome {
         name: name.clone(),
         machine_type: machine_type.clone(),
         join,
+        // Its name is no tag of ours: each cloud has its own place for that.
         tags: [
             (TAG_CLUSTER.to_owned(), shared.cluster.to_string()),
             (TAG_POOL.to_owned(), pool.id.to_string()),
-            ("Name".to_owned(), name.clone()),
         ]
         .into(),
     };

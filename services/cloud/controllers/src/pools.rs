@@ -20,6 +20,9 @@ const BEGUN_AT_ONCE: usize = 10;
 /// A machine that is no Ready node by then is replaced. Clouds boot within minutes; ten is generous.
 pub(crate) const JOIN_PATIENCE: Duration = Duration::from_secs(600);
 
+/// From then on it is said that a machine runs and is no Ready node.
+const SLOW_TO_JOIN: Duration = Duration::from_secs(60);
+
 /// A list that is younger than a machine by less than this may not have it yet.
 const LIST_GRACE: Duration = Duration::from_secs(10);
 
@@ -44,6 +47,8 @@ const LABEL_TYPE: &str = "node.kubernetes.io/instance-type";
 #[derive(Debug, Clone)]
 pub(crate) struct Listing {
     pub at: Timestamp,
+    /// Of its machines' provider ids. Two providers may share one: two regions of a cloud do.
+    pub scheme: String,
     pub machines: Vec<Machine>,
 }
 
@@ -180,13 +185,16 @@ pub(crate) fn plan(seen: &Seen<'_>) -> Vec<Action> {
             let machine = Box::new(machine.clone());
             actions.push(Action::Adopt { machine, provider: provider.clone(), keep });
         }
-        let scheme = format!("{provider}://");
+        let scheme = format!("{}://", listing.scheme);
+        let of_scheme = || seen.listings.values().filter(|one| one.scheme == listing.scheme);
         for node in seen.nodes.values().filter(|node| !node.ready && !node.deleting) {
             let Some(id) = node.provider_id.as_deref().filter(|id| id.starts_with(&scheme)) else { continue };
-            let known = listing.machines.iter().any(|machine| machine.provider_id == id);
+            let known = of_scheme().any(|one| one.machines.iter().any(|machine| machine.provider_id == id));
+            let settled = of_scheme().all(|one| one.at >= node.created + LIST_GRACE);
+            let delete = Action::DeleteNode { name: node.name.clone() };
             let ours = seen.entries.values().any(|entry| entry.name() == node.name);
-            if !known && !ours && listing.at >= node.created + LIST_GRACE {
-                actions.push(Action::DeleteNode { name: node.name.clone() });
+            if !known && !ours && settled && !actions.contains(&delete) {
+                actions.push(delete);
             }
         }
     }
@@ -323,7 +331,18 @@ pub(crate) fn status(seen: &Seen<'_>, pool: &Pool, problem: Option<&(String, boo
             (Phase::Made { .. }, _) => Step::Creating,
             (Phase::Intended, _) => Step::Pending,
         };
-        let message = machine.map(|one| one.message.clone()).unwrap_or_default();
+        let mut message = machine.map(|one| one.message.clone()).unwrap_or_default();
+        if let (Step::Running, "", Phase::Made { at, .. }) = (step, message.as_str(), &entry.phase)
+            && *at + SLOW_TO_JOIN < seen.now
+        {
+            message = match seen.nodes.contains_key(name) {
+                true => "it joined, and its node is not Ready".to_owned(),
+                false => format!(
+                    "it runs and has not joined; after {} min another one takes its place",
+                    JOIN_PATIENCE.as_secs() / 60
+                ),
+            };
+        }
         machines.push(MachineStatus {
             id: entry.id().unwrap_or_default().to_owned(),
             name: name.clone(),

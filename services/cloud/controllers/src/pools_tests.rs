@@ -19,6 +19,8 @@ struct World {
     pool: Pool,
     entries: BTreeMap<ClientToken, Entry>,
     listing: Listing,
+    /// What the provider `other` has; nothing of it is any pool's.
+    other: Option<Listing>,
     nodes: BTreeMap<String, NodeView>,
     held: bool,
     draining: bool,
@@ -39,7 +41,8 @@ fn world(size: u32) -> World {
     World {
         pool,
         entries: BTreeMap::new(),
-        listing: Listing { at: at(0), machines: Vec::new() },
+        listing: Listing { at: at(0), scheme: "fake".to_owned(), machines: Vec::new() },
+        other: None,
         nodes: BTreeMap::new(),
         held: false,
         draining: false,
@@ -111,13 +114,19 @@ impl World {
     fn joined(self, name: &str) -> World {
         self.made(name, 500).listed(name, MachineState::Running).node(name, |_| {})
     }
+    /// The listing of a provider of that scheme with one machine, which goes already.
+    fn listing_with(&self, name: &str, scheme: &str) -> Listing {
+        let there = world(0).listed(name, MachineState::Deleting).listing;
+        Listing { scheme: scheme.to_owned(), ..there }
+    }
     fn with(mut self, change: impl FnOnce(&mut World)) -> World {
         change(&mut self);
         self
     }
 
     fn see<T>(&self, decide: impl FnOnce(&Seen<'_>) -> T) -> T {
-        let listings = BTreeMap::from([("fake".to_owned(), self.listing.clone())]);
+        let mut listings = BTreeMap::from([("fake".to_owned(), self.listing.clone())]);
+        listings.extend(self.other.clone().map(|listing| ("other".to_owned(), listing)));
         decide(&Seen {
             pools: std::slice::from_ref(&self.pool),
             entries: &self.entries,
@@ -206,6 +215,26 @@ fn a_pool_gets_as_many_machines_as_it_wants() {
             "forget n",
         ),
         ("a Ready Node is believed", world(0).node("n", |n| n.provider_id = Some("fake:///m-n".into())), ""),
+        (
+            "a Node of another region of the same cloud",
+            world(0).node("n", |n| (n.ready, n.provider_id) = (false, Some("fake:///m-far".into()))).with(
+                |world| {
+                    let far = world.listing_with("far", "fake");
+                    world.other = Some(far);
+                },
+            ),
+            "",
+        ),
+        (
+            "a Node that neither region has",
+            world(0).node("n", |n| (n.ready, n.provider_id) = (false, Some("fake:///m-n".into()))).with(
+                |world| {
+                    let far = world.listing_with("far", "fake");
+                    world.other = Some(far);
+                },
+            ),
+            "forget n",
+        ),
         (
             "a Node of another provider",
             world(0).node("n", |n| (n.ready, n.provider_id) = (false, Some("aws:///i-1".into()))),
@@ -334,7 +363,16 @@ fn status_says_where_machines_are() {
         .joined("d")
         .deleting("e", Some("m-e"), 5)
         .made("f", 50)
-        .listed("f", MachineState::Failed);
+        .listed("f", MachineState::Failed)
+        .made("g", 61)
+        .listed("g", MachineState::Running)
+        .made("h", 61)
+        .listed("h", MachineState::Running)
+        .node("h", |node| node.ready = false)
+        .with(|world| {
+            let quiet = |one: &&mut Machine| ["g", "h"].contains(&one.name.as_str());
+            world.listing.machines.iter_mut().filter(quiet).for_each(|one| one.message.clear());
+        });
     let problem = ("used up: the quota".to_owned(), false);
     let status = world.see(|seen| status(seen, &world.pool, Some(&problem)));
     let said: Vec<String> = status
@@ -350,7 +388,9 @@ fn status_says_where_machines_are() {
             r#"c running "why""#,
             r#"d joined """#,
             r#"e deleting """#,
-            r#"f failed "why""#
+            r#"f failed "why""#,
+            r#"g running "it runs and has not joined; after 10 min another one takes its place""#,
+            r#"h running "it joined, and its node is not Ready""#
         ]
     );
     assert_eq!((status.message.as_str(), status.refused), ("used up: the quota", false));

@@ -126,6 +126,8 @@ pub(crate) struct State {
     pub entries: BTreeMap<ClientToken, Entry>,
     pub draining: bool,
     pub listings: BTreeMap<String, Listing>,
+    /// Of provider ids, by provider: asked once.
+    pub schemes: BTreeMap<String, String>,
     pub nodes: BTreeMap<String, NodeView>,
     pub nodes_synced: bool,
     /// Those that need something, by `namespace/name`.
@@ -570,6 +572,14 @@ async fn look(shared: &Shared, name: &str) -> Outcome {
         Ok(cloud) => cloud,
         Err(why) => return problem(shared, name, why),
     };
+    let known = shared.state.lock().schemes.get(name).cloned();
+    let scheme = match known {
+        Some(scheme) => scheme,
+        None => match cloud.describe().await {
+            Ok(description) => description.name,
+            Err(error) => return problem(shared, name, unreachable(name, &error)),
+        },
+    };
     // What is made while we ask may be missing in the answer: it is as of before.
     let at = shared.now();
     let machines = match cloud.list_machines(shared.cluster).await {
@@ -586,7 +596,8 @@ async fn look(shared: &Shared, name: &str) -> Outcome {
     let mut poke = vec![Key::Pools];
     let mut state = shared.state.lock();
     state.provider_problems.remove(name);
-    state.listings.insert(name.to_owned(), Listing { at, machines });
+    state.schemes.insert(name.to_owned(), scheme.clone());
+    state.listings.insert(name.to_owned(), Listing { at, scheme, machines });
     for entry in &entries {
         match &entry.what {
             What::Machine { .. } => poke.push(key_of(entry)),

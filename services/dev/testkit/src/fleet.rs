@@ -28,13 +28,23 @@ pub struct Options {
     pub user: Option<u32>,
     /// The manager's, instead of a file.
     pub database: Option<String>,
+    /// Further words for `up`.
+    pub words: Vec<String>,
     /// Environment of `up` and its children, beside this process's own.
     pub env: Vec<(&'static str, String)>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cells: 1, nodes: 0, demo: true, user: None, database: None, env: Vec::new() }
+        Options {
+            cells: 1,
+            nodes: 0,
+            demo: true,
+            user: None,
+            database: None,
+            words: Vec::new(),
+            env: Vec::new(),
+        }
     }
 }
 
@@ -84,16 +94,22 @@ impl Fleet {
 
     /// After [`Fleet::stop`] or [`Fleet::kill`]: the same folder, the same ports.
     pub fn start_again(&mut self) -> Result<()> {
-        let mut command = self.command("up");
+        // As Ctrl-C does, should this process be killed: nothing stays behind.
+        let mut command = process::bound(&self.binary, Signal::SIGTERM);
+        self.as_its_user(&mut command);
         command
+            .args(["up", "--data"])
+            .arg(self.data())
             .args(["--cells", &self.options.cells.to_string(), "--nodes", &self.options.nodes.to_string()])
             .args(["--gateway", &self.gateway.to_string(), "--manager", &self.manager.to_string()])
             .args((!self.options.demo).then_some("--no-demo"))
             .args(self.options.database.iter().flat_map(|url| ["--database", url]))
+            .args(&self.options.words)
             .envs(self.options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
+        let mut child =
+            process::start(command).with_context(|| format!("cannot start {}", self.binary.display()))?;
         let stdout = child.stdout.take().ok_or_else(|| anyhow!("no output"))?;
         self.child = Some(child);
         let (lines, said) = mpsc::channel();
@@ -149,11 +165,15 @@ impl Fleet {
     pub fn bare_command(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg(verb);
-        if let Some(user) = self.options.user {
-            std::os::unix::process::CommandExt::uid(&mut command, user);
-            std::os::unix::process::CommandExt::gid(&mut command, user);
-        }
+        self.as_its_user(&mut command);
         command
+    }
+
+    fn as_its_user(&self, command: &mut Command) {
+        if let Some(user) = self.options.user {
+            std::os::unix::process::CommandExt::uid(command, user);
+            std::os::unix::process::CommandExt::gid(command, user);
+        }
     }
 
     /// Runs a client verb; its output, or what it complained about.

@@ -4,6 +4,7 @@
 //!
 //! Not here: mocks, or anything in-process; a test that needs those belongs beside the code it tests.
 
+mod alone;
 mod api;
 mod fleet;
 mod kubectl;
@@ -13,11 +14,12 @@ mod process;
 mod terraform;
 mod tools;
 
+pub use alone::alone;
 pub use api::{ApiClient, Kubeconfig};
 pub use fleet::{Fleet, Options, copy_for_others, free_port, is_root};
 pub use kubectl::{Kubectl, Ran};
 pub use machine::Machine;
 pub use postgres::Postgres;
-pub use process::{children_of, words_of};
+pub use process::{bound, children_of, output_of, start, words_of};
 pub use terraform::{PROVIDER_SOURCE, Terraform};
 pub use tools::tool;

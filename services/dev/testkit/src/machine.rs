@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 /// Host part of its address: beyond those that `up` gives to its own nodes (.10 to .209).
@@ -97,15 +98,15 @@ fn first_process(netns: &str, name: &str, dir: &Path) -> Result<(Child, i32)> {
         echo here
         exec sleep infinity
     "#;
-    let mut holder = Command::new("nsenter")
+    let mut holder = crate::bound("nsenter", Signal::SIGKILL);
+    holder
         .arg(format!("--net=/run/netns/{netns}"))
         .args(["--", "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .args(["--propagation", "private", "--", "sh", "-c", script, name])
         .arg(dir.join("cni"))
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("nsenter (Debian's util-linux)")?;
+        .stdout(Stdio::piped());
+    let mut holder = crate::start(holder).context("setpriv (Debian's util-linux)")?;
     let mut said = String::new();
     let stdout = holder.stdout.take().ok_or_else(|| anyhow!("no output"))?;
     BufReader::new(stdout).read_line(&mut said)?;

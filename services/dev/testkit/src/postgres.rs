@@ -52,7 +52,10 @@ impl Postgres {
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = std::fs::File::create(dir.path().join("log"))?;
-        let child = command(&programs, "postgres", user.as_ref())
+        // Its "immediate shutdown", as when this is dropped.
+        let mut server = crate::bound(programs.join("postgres"), Signal::SIGQUIT);
+        as_user(&mut server, user.as_ref());
+        server
             .arg("-D")
             .arg(&data)
             .arg("-p")
@@ -64,9 +67,8 @@ impl Postgres {
             .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("cannot start postgres")?;
+            .stderr(log);
+        let child = crate::start(server).context("cannot start postgres")?;
         let mut postgres = Postgres { child, dir, port, programs, user, databases: 0 };
         postgres.wait_until_ready()?;
         Ok(postgres)
@@ -127,11 +129,15 @@ impl Drop for Postgres {
 
 fn command(programs: &Path, name: &str, user: Option<&User>) -> Command {
     let mut command = Command::new(programs.join(name));
+    as_user(&mut command, user);
+    command
+}
+
+fn as_user(command: &mut Command, user: Option<&User>) {
     if let Some(user) = user {
         command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
     command.env("LC_ALL", "C.UTF-8");
-    command
 }
 
 /// The newest version's.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -84,7 +85,10 @@ impl Terraform {
 
     /// `terraform` with these words, to be run however the caller likes.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.binary);
+        self.given(Command::new(&self.binary), words)
+    }
+
+    fn given(&self, mut command: Command, words: &[&str]) -> Command {
         // The person's own settings must not reach a test.
         for (name, _) in std::env::vars() {
             if name.starts_with("TF_") || name.starts_with("ROADSTEAD_") {
@@ -137,8 +141,10 @@ impl Terraform {
 
     /// In the background, without output.
     pub fn start_apply(&self) -> Result<Child> {
-        let mut command = self.command(&["apply", "-auto-approve", "-no-color"]);
-        Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+        let program = crate::bound(&self.binary, Signal::SIGKILL);
+        let mut command = self.given(program, &["apply", "-auto-approve", "-no-color"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(crate::start(command)?)
     }
 
     /// What a plan would do, `address: action+action`, in order; nothing when nothing changes.

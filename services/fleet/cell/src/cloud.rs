@@ -4,11 +4,13 @@
 //! [`Clouds`] is the cell's, [`Seat`] one cluster's. Not here: what the loops do (`cloud-controllers`).
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use base_clock::SharedClock;
+use base_ids::Slug;
 use bytes::Bytes;
 use cloud_controllers::{Control, Entry, Gone, Joining, Ledger, LedgerError, Providers, Status, Wanted};
 use cloud_interface::{ClientToken, Description, Join, Remote};
@@ -48,12 +50,60 @@ const DESCRIBE_AGAIN: Duration = Duration::from_secs(2);
 /// A drain waits this long for its loop before it answers that something is left.
 const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
-/// A cloud provider, a process of its own.
+/// A cloud provider, a process of its own. On a command line: `NAME=IP:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderConfig {
-    /// What clusters and pools call it; also the scheme of its machines' ids.
+    /// What clusters and pools call it; [`Slug`]'s rules.
     pub name: String,
     pub address: SocketAddr,
+}
+
+impl FromStr for ProviderConfig {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ProviderConfig, String> {
+        let Some((name, address)) = text.split_once('=') else {
+            return Err("it is NAME=IP:PORT, such as aws=127.0.0.1:7443".to_owned());
+        };
+        let provider = ProviderConfig {
+            name: name.to_owned(),
+            address: address.parse().map_err(|_| format!("{address:?} is not IP:PORT"))?,
+        };
+        provider.check()?;
+        Ok(provider)
+    }
+}
+
+impl ProviderConfig {
+    fn check(&self) -> Result<(), String> {
+        if self.name.parse::<Slug>().is_err() {
+            return Err(format!(
+                "the name {:?} is not 1 to 40 of a-z, 0-9 and '-', beginning with a letter",
+                self.name
+            ));
+        }
+        match self.address.port() {
+            0 => Err(format!("{} has no port", self.address)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is wrong with these as the providers of one cell: the books say where a thing is by name alone,
+    /// and a provider under two names would be asked twice for everything.
+    pub fn check_all(providers: &[ProviderConfig]) -> Result<(), String> {
+        for (nth, one) in providers.iter().enumerate() {
+            one.check()?;
+            for other in &providers[..nth] {
+                if other.name == one.name {
+                    return Err(format!("there are two providers named {}", one.name));
+                }
+                if other.address == one.address {
+                    return Err(format!("{} and {} are both at {}", other.name, one.name, one.address));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The cell's providers.
@@ -361,6 +411,34 @@ mod tests {
             what: What::Balancer { uid: token.to_owned(), service: format!("default/{token}") },
             phase: Phase::Made { id: format!("lb-{token}"), at },
             created_at: at,
+        }
+    }
+
+    #[test]
+    fn a_provider_is_a_name_and_a_place() {
+        for (text, wanted) in [
+            ("aws=127.0.0.1:7443", "fine"),
+            ("aws-eu-1=[::1]:7443", "fine"),
+            ("aws", "it is NAME=IP:PORT, such as aws=127.0.0.1:7443"),
+            ("=127.0.0.1:7443", "the name \"\" is not 1 to 40"),
+            ("AWS=127.0.0.1:7443", "the name \"AWS\" is not 1 to 40"),
+            ("../aws=127.0.0.1:7443", "the name \"../aws\" is not 1 to 40"),
+            ("aws=cloud.example:7443", "\"cloud.example:7443\" is not IP:PORT"),
+            ("aws=127.0.0.1", "\"127.0.0.1\" is not IP:PORT"),
+            ("aws=127.0.0.1:0", "127.0.0.1:0 has no port"),
+        ] {
+            let said = text.parse::<ProviderConfig>().map_or_else(|why| why, |_| "fine".to_owned());
+            assert!(said.starts_with(wanted), "{text}: {said}");
+        }
+        let all = |texts: &[&str]| -> Vec<ProviderConfig> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        for (texts, wanted) in [
+            (["a=127.0.0.1:1", "b=127.0.0.1:2"], Ok(())),
+            (["a=127.0.0.1:1", "a=127.0.0.1:2"], Err("there are two providers named a")),
+            (["a=127.0.0.1:1", "b=127.0.0.1:1"], Err("a and b are both at 127.0.0.1:1")),
+        ] {
+            assert_eq!(ProviderConfig::check_all(&all(&texts)), wanted.map_err(str::to_owned), "{texts:?}");
         }
     }
 

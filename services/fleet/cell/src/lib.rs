@@ -89,6 +89,8 @@ pub enum CellError {
     Listen { address: SocketAddr, cause: std::io::Error },
     #[error("the store in {} cannot be opened", path.display())]
     Store { path: PathBuf, source: store_raft::HostError },
+    #[error("the cell's cloud providers: {0}")]
+    Providers(String),
     #[error("assignments")]
     Assignments(#[from] AssignmentError),
     #[error("egress rules")]
@@ -124,6 +126,7 @@ impl Cell {
     /// Serving when it returns: both listeners are bound and every assigned cluster is open, or its
     /// failure is logged and tried again when the manager asks for it.
     pub async fn start(config: Config, clock: SharedClock, tasks: &Tasks) -> Result<Cell, CellError> {
+        ProviderConfig::check_all(&config.providers).map_err(CellError::Providers)?;
         let store_dir = config.data_dir.join("store");
         let assignments = Assignments::open(&config.data_dir.join("assignments"))?;
         let peers = Peers::new(&config, tasks);

@@ -50,6 +50,10 @@ pub struct Cluster {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cells: Vec<CellId>,
+    /// Cloud provider of its load balancers, and of node pools that name none. Empty until its cell has said
+    /// which ones it has: then its first.
+    #[serde(default)]
+    pub provider: String,
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, String>)]
     pub labels: Labels,
@@ -79,6 +83,9 @@ pub struct CreateCluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 3)]
     pub replicas: Option<u8>,
+    /// Cloud provider of its load balancers, and of node pools that name none; the fleet's first when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub labels: Labels,
@@ -87,7 +94,13 @@ pub struct CreateCluster {
 impl CreateCluster {
     /// With the defaults for everything else.
     pub fn named(name: Slug) -> CreateCluster {
-        CreateCluster { name, kubernetes_version: None, replicas: None, labels: Labels::new() }
+        CreateCluster {
+            name,
+            kubernetes_version: None,
+            replicas: None,
+            provider: None,
+            labels: Labels::new(),
+        }
     }
 }
 
@@ -180,6 +193,12 @@ pub struct ReceiptResource {
     /// `machine`, `load-balancer`, `replica`, `data-key`, …
     pub kind: String,
     pub id: String,
+    /// What the cluster called it: a machine's name, `namespace/name` of a load balancer's Service.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The cloud provider that had it; empty for what the fleet itself kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
     #[schema(value_type = String, format = "date-time")]
     pub created_at: Timestamp,
     #[schema(value_type = String, format = "date-time")]

@@ -1,17 +1,17 @@
-//! A pod's whole life on a real containerd, in network and mount namespaces of the test's own.
+//! A pod's whole life on a real containerd, in network, mount and process namespaces of the test's own.
 //!
-//! The test starts itself again inside fresh namespaces, so that bridges, mounts and sockets vanish with it.
+//! The test starts itself again inside fresh namespaces, so that bridges, mounts, sockets and containers vanish with it.
 
 mod api;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use api::FakeApi;
 use base_net::pki::{Ca, Issued, Profile, YEAR};
 use base_net::tasks::Tasks;
+use dev_testkit::alone;
 use futures::{SinkExt, StreamExt};
 use node_kubelet::{Capacity, Config, Kubelet, Serving};
 use node_runtime::{Containerd, ContainerdConfig, images, sweep};
@@ -21,7 +21,6 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Message;
 
-const INSIDE: &str = "ROADSTEAD_TEST_INSIDE";
 const POD: &str = "/api/v1/namespaces/blue/pods/web";
 const CGROUPS: &str = "/roadstead-test-kubelet";
 
@@ -31,22 +30,17 @@ fn a_pod_lives_and_dies() {
         println!("skipped: namespaces and containerd need root");
         return;
     }
-    if std::env::var_os(INSIDE).is_some() {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(live());
-        return;
+    let first = "ip link set lo up && mount -t tmpfs tmpfs /run && ";
+    match alone("a_pod_lives_and_dies", &["--net"], first)
+        .expect("setpriv and unshare are part of util-linux")
+    {
+        Some(status) => assert!(status.success()),
+        None => {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(live());
+        }
     }
-    let exe = std::env::current_exe().unwrap();
-    // The child that the new pid namespace would need is not needed here: only network and mounts are new.
-    let script = "ip link set lo up && mount -t tmpfs tmpfs /run && exec \"$0\" --exact a_pod_lives_and_dies --nocapture";
-    let status = Command::new("unshare")
-        .args(["--net", "--mount", "--propagation", "private", "sh", "-c", script])
-        .arg(exe)
-        .env(INSIDE, "1")
-        .status()
-        .expect("unshare is part of util-linux");
-    assert!(status.success());
 }
 
 async fn live() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use base_net::tasks::Tasks;
+use dev_testkit::alone;
 use node_runtime::cri::{
     ContainerConfig, ContainerMetadata, ContainerState, ImageSpec, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode,
@@ -72,12 +73,24 @@ fn container() -> ContainerConfig {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_lives_and_dies_on_a_real_containerd() {
+#[test]
+fn a_container_lives_and_dies_on_a_real_containerd() {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: containerd needs root");
         return;
     }
+    let name = "a_container_lives_and_dies_on_a_real_containerd";
+    match alone(name, &[], "").expect("setpriv and unshare are part of util-linux") {
+        Some(status) => assert!(status.success()),
+        None => {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(on_containerd());
+        }
+    }
+}
+
+async fn on_containerd() {
     let folder = tempfile::Builder::new().prefix("rt").tempdir().unwrap();
     let folder = folder.path();
     images::pause().unwrap().write_to(&folder.join("images")).unwrap();

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Up(options) => up::run(options).await,
-        Command::Cell { config } => service::cell(&config).await,
+        Command::Cell { config, clouds } => service::cell(&config, clouds).await,
         Command::Gateway { config } => service::gateway(&config).await,
         Command::CloudLocal { config } => service::cloud_local(&config).await,
         Command::Node(command) => service::node(command).await,

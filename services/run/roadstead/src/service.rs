@@ -11,6 +11,7 @@ use base_files::{DirLock, lock_dir, private_dir};
 use base_net::pki::Issued;
 use base_net::tasks::Tasks;
 use cloud_local::Local;
+use fleet_cell::ProviderConfig;
 use node_agent::{JoinOptions, NodeConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -47,9 +48,10 @@ pub struct NodeReady {
     pub name: String,
 }
 
-pub async fn cell(config: &Path) -> Result<()> {
+pub async fn cell(config: &Path, clouds: Vec<ProviderConfig>) -> Result<()> {
     die_with_parent()?;
-    let config: fleet_cell::Config = read_config(config)?;
+    let mut config: fleet_cell::Config = read_config(config)?;
+    config.providers.extend(clouds);
     let _telemetry = base_telemetry::init(&base_telemetry::Options::from_env("roadstead-cell"))?;
     let tasks = Tasks::new();
     let cell = fleet_cell::Cell::start(config, SystemClock::shared(), &tasks).await?;

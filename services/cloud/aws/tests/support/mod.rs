@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,12 +14,13 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use base_net::pki::{Ca, Profile, YEAR};
 use base_net::tasks::Tasks;
 use cloud_aws::{Config, NodeBinary, Scheme};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use nix::sys::signal::Signal;
+use tokio::sync::Notify;
 
 /// Moto is Python and starts like it, on a machine that may be busy.
 const START_PATIENCE: Duration = Duration::from_secs(90);
@@ -34,6 +36,8 @@ pub enum Answer {
     Hangup,
     /// It happens, and the connection breaks before the answer.
     AfterDoingIt,
+    /// It happens, and the answer waits for [`Moto::release`].
+    Hold,
 }
 
 impl Answer {
@@ -47,6 +51,9 @@ struct Proxy {
     moto: SocketAddr,
     http: Client<HttpConnector, Body>,
     fault: Arc<Mutex<Option<(String, Answer, u32)>>>,
+    /// An answer is held, or one may go.
+    held: Arc<Notify>,
+    released: Arc<Notify>,
 }
 
 pub struct Moto {
@@ -79,18 +86,20 @@ impl Moto {
         )?;
         let moto = dev_testkit::free_port()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
-        let server = Command::new(dev_testkit::tool("moto", "moto_server")?)
+        let mut server = dev_testkit::bound(dev_testkit::tool("moto", "moto_server")?, Signal::SIGKILL);
+        server
             .args(["-H", "127.0.0.1", "-p", &moto.port().to_string()])
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+            .stderr(log);
+        let server = dev_testkit::start(server)?;
 
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let http = Client::builder(TokioExecutor::new()).build_http();
-        let proxy = Proxy { moto, http, fault: Arc::default() };
+        let proxy =
+            Proxy { moto, http, fault: Arc::default(), held: Arc::default(), released: Arc::default() };
         let app = Router::new().fallback(pass).with_state(proxy.clone());
         let tasks = Tasks::new();
         tasks.spawn(async move {
@@ -159,11 +168,38 @@ impl Moto {
         *self.proxy.fault.lock().unwrap() = None;
     }
 
+    /// Returns when an answer is held.
+    pub async fn held(&self) {
+        self.proxy.held.notified().await;
+    }
+    pub fn release(&self) {
+        self.proxy.released.notify_one();
+    }
+
+    /// Everything but the identity, for instances that find the fleet at `gateway`.
+    pub fn write_config(&self, file: &Path, gateway: &str) -> anyhow::Result<()> {
+        let config = Config { gateway: Some(gateway.to_owned()), ..self.config() };
+        Ok(std::fs::write(file, serde_json::to_vec_pretty(&config)?)?)
+    }
+
     // ---- what is in the account, asked without the proxy ----
 
     async fn instances(&self) -> Vec<Instance> {
         let found = self.ec2.describe_instances().send().await.unwrap();
         found.reservations().iter().flat_map(|one| one.instances().to_vec()).collect()
+    }
+
+    /// Instances that are paid for, by id.
+    pub async fn alive(&self) -> Vec<(String, Tagged)> {
+        let mut found: Vec<(String, Tagged)> = self
+            .instances()
+            .await
+            .iter()
+            .filter(|one| is_alive(one))
+            .map(|one| (one.instance_id().unwrap_or_default().to_owned(), Tagged(one.tags().to_vec())))
+            .collect();
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        found
     }
 
     pub async fn instance(&self, id: &str) -> Tagged {
@@ -192,6 +228,14 @@ impl Moto {
             TagSpecification::builder().resource_type(ResourceType::Instance).set_tags(Some(tags)).build();
         let run = self.ec2.run_instances().min_count(1).max_count(1).image_id("ami-12c6146b");
         run.subnet_id(&self.subnets[1]).tag_specifications(tagged).send().await.unwrap();
+    }
+
+    /// Names and DNS names of all balancers.
+    pub async fn balancers(&self) -> Vec<(String, String)> {
+        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let found = self.elb.describe_load_balancers().send().await.unwrap();
+        let all = found.load_balancers().iter();
+        all.map(|one| (text(one.load_balancer_name()), text(one.dns_name()))).collect()
     }
 
     /// `80/TCP -> 10.0.0.10:30080; admits tcp/80 0.0.0.0/0`
@@ -239,11 +283,7 @@ impl Moto {
 
     /// Everything of ours that costs or counts.
     pub async fn leftovers(&self) -> String {
-        let alive = |instance: &&Instance| {
-            let state = instance.state().and_then(|state| state.name()).map(|name| name.as_str().to_owned());
-            !matches!(state.as_deref(), Some("terminated" | "shutting-down"))
-        };
-        let instances = self.instances().await.iter().filter(alive).count();
+        let instances = self.alive().await.len();
         let balancers = self.elb.describe_load_balancers().send().await.unwrap();
         let mut listeners = 0;
         for balancer in balancers.load_balancers() {
@@ -262,6 +302,11 @@ impl Moto {
     }
 }
 
+fn is_alive(instance: &Instance) -> bool {
+    let state = instance.state().and_then(|state| state.name()).map(|name| name.as_str().to_owned());
+    !matches!(state.as_deref(), Some("terminated" | "shutting-down"))
+}
+
 pub struct Tagged(Vec<Tag>);
 
 impl Tagged {
@@ -271,21 +316,11 @@ impl Tagged {
 }
 
 /// Everything but the network.
-fn configuration(endpoint: SocketAddr, folder: &std::path::Path) -> Config {
-    let ca = Ca::generate("fleet").unwrap();
-    let profile = Profile {
-        common_name: "provider".to_owned(),
-        server: true,
-        client: true,
-        lifetime: YEAR,
-        ..Profile::default()
-    };
-    let identity = ca.issue(&profile).unwrap();
+fn configuration(endpoint: SocketAddr, folder: &Path) -> Config {
     Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        ca_pem: ca.cert_pem().to_owned(),
-        cert_pem: identity.cert_pem,
-        key_pem: identity.key_pem,
+        identity_file: "identity.json".into(),
+        listen: None,
+        gateway: None,
         region: "us-east-1".to_owned(),
         endpoint_url: Some(format!("http://{endpoint}")),
         credentials_file: Some(folder.join("credentials")),
@@ -317,13 +352,18 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
     match fault {
         Some(Answer::Error { status, code }) => return refusal(status, code),
         Some(Answer::Hangup) => return hang_up(),
-        Some(Answer::AfterDoingIt) | None => {}
+        Some(Answer::AfterDoingIt | Answer::Hold) | None => {}
     }
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     parts.uri = format!("http://{}{path}", proxy.moto).parse::<Uri>().unwrap();
     let answer = proxy.http.request(axum::http::Request::from_parts(parts, Body::from(body))).await;
     match (answer, fault) {
         (Ok(answer), None) => answer.map(Body::new),
+        (Ok(answer), Some(Answer::Hold)) => {
+            proxy.held.notify_one();
+            proxy.released.notified().await;
+            answer.map(Body::new)
+        }
         _ => hang_up(),
     }
 }

@@ -15,7 +15,7 @@ use crate::lifecycle::plan::ClusterRow;
 macro_rules! select_clusters {
     ($rest:literal) => {
         sql(concat!(
-            "SELECT c.id, c.name, c.state, c.kubernetes_version, c.created_ms, c.labels,
+            "SELECT c.id, c.name, c.state, c.kubernetes_version, c.created_ms, c.labels, c.provider,
                  c.generation, c.assigned_generation, c.drained, c.organization_id, o.name AS organization,
                  (SELECT cell_id FROM cluster_replicas r WHERE r.cluster_id = c.id AND r.number = 1) AS cell_1,
                  (SELECT cell_id FROM cluster_replicas r WHERE r.cluster_id = c.id AND r.number = 2) AS cell_2,
@@ -48,6 +48,7 @@ impl Read for Cluster {
             kubernetes_version: row.text("kubernetes_version")?,
             replicas: u8::try_from(cells.len()).unwrap_or(u8::MAX),
             cells,
+            provider: row.text("provider")?,
             labels: row.json("labels")?,
             operation: row.maybe_parsed("operation")?,
             server_name: server_name(&id),
@@ -109,8 +110,9 @@ impl Db {
         let mut tx = self.begin().await?;
         tx.run(
             sql("INSERT INTO clusters
-                     (id, organization_id, name, state, kubernetes_version, cell_id, created_ms, labels)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")
+                     (id, organization_id, name, state, kubernetes_version, cell_id, created_ms, labels,
+                      provider)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)")
             .bind(cluster.id)
             .bind(organization)
             .bind(&cluster.name)
@@ -118,7 +120,8 @@ impl Db {
             .bind(&cluster.kubernetes_version)
             .bind(cluster.cells.first().copied())
             .bind(cluster.created_at)
-            .bind(json(&cluster.labels)),
+            .bind(json(&cluster.labels))
+            .bind(&cluster.provider),
         )
         .await?;
         for (number, cell) in (1_i64..).zip(&cluster.cells) {

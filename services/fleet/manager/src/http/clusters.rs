@@ -16,6 +16,7 @@ use fleet_model::{
 use super::access::{InCluster, InOrganization};
 use super::body::Body;
 use super::extract::{NewId, PageQuery, page};
+use super::pools::check_plain;
 use super::{Answer, Shared};
 use crate::State;
 use crate::db::{DbError, Deletion, OperationRow};
@@ -82,6 +83,7 @@ fn check(request: &CreateCluster) -> Answer<()> {
     if let Some(replicas) = request.replicas.filter(|replicas| !matches!(replicas, 1 | 3)) {
         faults.note::<(), _>("/replicas", Err(format!("a cluster has 1 or 3, not {replicas}")));
     }
+    faults.note("/provider", request.provider.as_deref().map_or(Ok(()), check_plain));
     faults.none()
 }
 
@@ -94,6 +96,19 @@ async fn insert(
     request: CreateCluster,
 ) -> Answer<Option<OperationId>> {
     let replicas = request.replicas.unwrap_or(1);
+    let cells = room_for(state, replicas).await?;
+    if let Some(name) = &request.provider {
+        let mut faults = Faults::default();
+        // Any of them may come to lead it; one that lacks it is enough to say so.
+        if let Some(fault) =
+            cells.iter().find_map(|cell| state.providers.check(*cell, Some(name), None).err())
+        {
+            faults.note_all("", vec![fault]);
+        }
+        faults.none()?;
+    }
+    let first = || state.providers.default_of(*cells.first()?);
+    let provider = request.provider.or_else(first).unwrap_or_default();
     let cluster = Cluster {
         id,
         organization: organization.name.clone(),
@@ -101,7 +116,8 @@ async fn insert(
         state: ClusterState::Creating,
         kubernetes_version: request.kubernetes_version.unwrap_or_else(|| DEFAULT_VERSION.to_owned()),
         replicas,
-        cells: room_for(state, replicas).await?,
+        cells,
+        provider,
         labels: request.labels,
         operation: None,
         server_name: server_name(&id),

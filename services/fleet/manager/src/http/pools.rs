@@ -74,7 +74,7 @@ fn check(state: &State, cluster: &Cluster, request: &CreateNodePool) -> Answer<(
     faults.none()?;
     let mut faults = Faults::default();
     if let Some(cell) = cluster.cells.first()
-        && let Err(fault) = state.providers.check(*cell, provider, machine_type)
+        && let Err(fault) = state.providers.check(*cell, provider.or(provider_of(cluster)), machine_type)
     {
         faults.note_all("", vec![fault]);
     }
@@ -90,12 +90,14 @@ async fn insert(
     request: CreateNodePool,
 ) -> Answer<Option<OperationId>> {
     let cell = at.cluster.cells.first().copied();
+    let named = request.provider.or_else(|| provider_of(&at.cluster).map(str::to_owned));
+    let provider = named.or_else(|| state.providers.default_of(cell?)).unwrap_or_default();
     let pool = NodePool {
         id,
         cluster: at.cluster.name.clone(),
         name: request.name,
         size: request.size,
-        provider: request.provider.or_else(|| state.providers.default_of(cell?)).unwrap_or_default(),
+        provider,
         machine_type: request.machine_type.unwrap_or_default(),
         labels: request.labels,
         taints: request.taints,
@@ -282,7 +284,7 @@ fn check_pool_labels(labels: &Labels) -> Vec<FieldProblem> {
 }
 
 /// The name of a provider or of one of its machine types: what every provider can take.
-fn check_plain(text: &str) -> Result<(), &'static str> {
+pub(super) fn check_plain(text: &str) -> Result<(), &'static str> {
     if (1..=63).contains(&text.len()) && text.bytes().all(is_plain) {
         return Ok(());
     }
@@ -291,6 +293,11 @@ fn check_plain(text: &str) -> Result<(), &'static str> {
 
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+}
+
+/// The cluster's own, which its pools have unless they name another.
+fn provider_of(cluster: &Cluster) -> Option<&str> {
+    Some(cluster.provider.as_str()).filter(|name| !name.is_empty())
 }
 
 fn being_deleted(what: &str) -> Failure {

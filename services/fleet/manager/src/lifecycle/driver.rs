@@ -130,6 +130,7 @@ async fn assign(state: &State, row: &ClusterRow) -> Result<bool, DriveError> {
         kubernetes_version: cluster.kubernetes_version.clone(),
         server_name: cluster.server_name.clone(),
         gateway_addresses: state.config.gateway_addresses.iter().map(ToString::to_string).collect(),
+        provider: cluster.provider.clone(),
         node_pools: pools,
         generation: row.generation,
         ..Assignment::default()
@@ -181,6 +182,8 @@ fn resource(made: fleet_rpc::CloudResource) -> ReceiptResource {
     ReceiptResource {
         kind: made.kind,
         id: made.id,
+        name: made.name,
+        provider: made.provider,
         created_at: at(made.created_unix_ms),
         deleted_at: at(made.deleted_unix_ms),
     }
@@ -196,6 +199,8 @@ async fn remove(state: &State, row: &ClusterRow) -> Result<bool, DriveError> {
         resources.push(ReceiptResource {
             kind: "replica".to_owned(),
             id: cell.to_string(),
+            name: String::new(),
+            provider: String::new(),
             created_at: cluster.created_at,
             deleted_at: now,
         });

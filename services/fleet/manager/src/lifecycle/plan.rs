@@ -78,11 +78,11 @@ impl Pool {
 
     /// Why it is not as wanted, in the words of whoever knows best.
     pub(crate) fn why(&self) -> Option<String> {
-        let of_machine = self
-            .machines
-            .iter()
-            .find(|machine| machine.state == MachineState::Failed)
-            .and_then(|machine| machine.message.clone());
+        // One that failed says more than one that only takes its time.
+        let of_machine = [MachineState::Failed, MachineState::Running].into_iter().find_map(|state| {
+            let machine = self.machines.iter().find(|one| one.state == state && one.message.is_some())?;
+            Some(format!("machine {}: {}", machine.name, machine.message.as_deref()?))
+        });
         let own = (!self.message.is_empty()).then(|| self.message.clone());
         own.or(of_machine)
     }
@@ -207,6 +207,7 @@ mod tests {
                 kubernetes_version: "v1.36.0".to_owned(),
                 replicas: 1,
                 cells: Vec::new(),
+                provider: String::new(),
                 labels: Default::default(),
                 server_name: fleet_model::server_name(&id),
                 created_at: "2026-12-01T00:00:00Z".parse().unwrap(),
@@ -286,7 +287,7 @@ mod tests {
         for (kind, pool, wanted) in [
             (NodePoolCreate, Some(pool(2, "")), "running 0% 0 of 2 machines joined"),
             (NodePoolCreate, Some(pool(2, "jc")), "running 50% 1 of 2 machines joined"),
-            (NodePoolCreate, Some(pool(2, "jf")), "running 50% 1 of 2 machines joined; no quota"),
+            (NodePoolCreate, Some(pool(2, "jf")), "running 50% 1 of 2 machines joined; machine m: no quota"),
             (NodePoolCreate, Some(pool(2, "jj")), "succeeded 100% 2 machines joined"),
             (NodePoolCreate, Some(pool(0, "")), "succeeded 100% 0 machines joined"),
             (

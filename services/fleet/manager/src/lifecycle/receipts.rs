@@ -138,12 +138,14 @@ mod tests {
         let resource = ReceiptResource {
             kind: "machine".to_owned(),
             id: "i-\"1\"".to_owned(),
+            name: "workers-1".to_owned(),
+            provider: "aws".to_owned(),
             created_at: at("2026-12-01T00:00:00Z"),
             deleted_at: at("2026-12-01T01:00:00Z"),
         };
         let receipt = receipts.sign(&cluster, vec![resource], at("2026-12-01T01:00:01Z")).unwrap();
         let wanted = format!(
-            r#"{{"cluster":"{id}","deleted_at":"2026-12-01T01:00:01Z","name":"demo","organization":"acme","resources":[{{"created_at":"2026-12-01T00:00:00Z","deleted_at":"2026-12-01T01:00:00Z","id":"i-\"1\"","kind":"machine"}}]}}"#
+            r#"{{"cluster":"{id}","deleted_at":"2026-12-01T01:00:01Z","name":"demo","organization":"acme","resources":[{{"created_at":"2026-12-01T00:00:00Z","deleted_at":"2026-12-01T01:00:00Z","id":"i-\"1\"","kind":"machine","name":"workers-1","provider":"aws"}}]}}"#
         );
         assert_eq!(signed_part(&receipt), wanted);
         let jwk = receipts.public_key();

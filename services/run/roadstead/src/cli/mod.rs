@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use fleet_cell::ProviderConfig;
 use fleet_manager::Place;
 
 #[derive(Debug, Parser)]
@@ -76,6 +77,9 @@ pub enum Command {
     Cell {
         #[arg(long)]
         config: PathBuf,
+        /// A cloud provider beside those of the configuration; may be repeated
+        #[arg(long = "cloud", value_name = "NAME=IP:PORT")]
+        clouds: Vec<ProviderConfig>,
     },
     /// Run a gateway
     #[command(hide = true)]
@@ -148,6 +152,10 @@ pub struct Up {
     /// such as 192.0.2.0/24, or IP:PORT. May be repeated
     #[arg(long, env = "ROADSTEAD_EGRESS_ALLOW", value_delimiter = ',', value_name = "NETWORK")]
     pub egress_allow: Vec<String>,
+    /// A further cloud provider, which somebody else runs; may be repeated. What it needs to be let in is
+    /// written to --data, clouds/NAME/identity.json
+    #[arg(long = "cloud", value_name = "NAME=IP:PORT")]
+    pub clouds: Vec<ProviderConfig>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -205,7 +213,10 @@ mod tests {
         for line in [
             "roadstead up",
             "roadstead up --data x --cells 3 --nodes 2 --no-demo",
+            "roadstead up --cloud aws=127.0.0.1:7443 --cloud eu=[::1]:7443",
             "roadstead cluster create acme --org demo",
+            "roadstead cluster create acme --provider aws",
+            "roadstead nodepool create workers --cluster demo --size 2 --provider aws",
             "roadstead cluster kubeconfig acme",
             "roadstead cluster list",
             "roadstead cluster delete acme",
@@ -227,6 +238,8 @@ mod tests {
         }
         for line in [
             "roadstead up --cells 0",
+            "roadstead up --cloud aws",
+            "roadstead up --cloud aws=cloud.example:7443",
             "roadstead cluster create ../x",
             "roadstead up --nodes -1",
             "roadstead cluster create acme --replicas 2",

@@ -79,6 +79,9 @@ pub enum Cluster {
         /// One of `roadstead cluster versions`
         #[arg(long, value_name = "VERSION")]
         kubernetes_version: Option<String>,
+        /// The cloud provider of its load balancers and node pools; the fleet's first by default
+        #[arg(long, value_name = "NAME")]
+        provider: Option<String>,
         /// KEY=VALUE; may be repeated
         #[arg(long = "label", value_parser = parse_label, value_name = "KEY=VALUE")]
         labels: Vec<(String, String)>,
@@ -210,7 +213,7 @@ pub enum NodePool {
         #[arg(long)]
         machine_type: Option<String>,
         /// The cloud provider; the cluster's by default
-        #[arg(long)]
+        #[arg(long, value_name = "NAME")]
         provider: Option<String>,
         /// KEY=VALUE for its nodes; may be repeated
         #[arg(long = "label", value_parser = parse_label, value_name = "KEY=VALUE")]

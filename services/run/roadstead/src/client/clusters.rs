@@ -70,10 +70,10 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
     let fleet = connect(connection)?;
     let client = &fleet.client;
     match command {
-        Cluster::Create { name, replicas, kubernetes_version, labels, of, wait, shown } => {
+        Cluster::Create { name, replicas, kubernetes_version, provider, labels, of, wait, shown } => {
             let org = fleet.org(&of)?;
             let labels = labels.into_iter().collect();
-            let request = CreateCluster { name, kubernetes_version, replicas, labels };
+            let request = CreateCluster { name, kubernetes_version, replicas, provider, labels };
             let mut made = client.create_cluster(&org, &request).await?;
             if let Some(id) = made.operation.filter(|_| wait.wait) {
                 wait::finished(client, &org, id, wait.timeout).await?;

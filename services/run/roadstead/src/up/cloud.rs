@@ -1,4 +1,4 @@
-//! The cloud provider of this machine, as a child.
+//! The cloud providers: the one of this machine, as a child, and those that somebody else runs.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,14 +6,16 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use base_child::Recipe;
 use base_files::{private_dir, read_text, write_private};
-use base_net::pki::Ca;
+use base_net::pki::{Ca, Profile, YEAR};
 use base_net::tasks::Tasks;
+use cloud_interface::{IDENTITY_FILE, Identity, TLS_NAME};
 use fleet_cell::ProviderConfig;
 
 use super::layout::Layout;
 use super::nodes::Network;
 use super::{identity, progress};
 use crate::cli::Up;
+use crate::client::exit::Mistake;
 use crate::service::CloudReady;
 
 /// Starts `roadstead cloud-local` and answers where cells reach it. Without a network there are balancers
@@ -35,7 +37,7 @@ pub async fn start(
         })?),
         None => None,
     };
-    let certificate = identity(ca, cloud_interface::TLS_NAME, None)?;
+    let certificate = identity(ca, TLS_NAME, None)?;
     let gateway = match network {
         Some(network) => SocketAddr::new(network.host_address, options.gateway.port()),
         None => options.gateway,
@@ -67,4 +69,68 @@ pub async fn start(
     write_private(&config_file, &serde_json::to_vec_pretty(&config)?)?;
     progress("provider local serving");
     Ok(ProviderConfig { name: cloud_local::NAME.to_owned(), address: rpc })
+}
+
+/// What is wrong with the providers that somebody asked for, before anything is started.
+pub fn check(options: &Up) -> Result<()> {
+    if options.clouds.iter().any(|one| one.name == cloud_local::NAME) {
+        let why = format!(
+            "--cloud {0}=…: {0} is the provider of this machine, which is there already; choose another name",
+            cloud_local::NAME
+        );
+        return Err(Mistake::Usage(why).into());
+    }
+    ProviderConfig::check_all(&options.clouds).map_err(|why| Mistake::Usage(format!("--cloud: {why}")).into())
+}
+
+/// Writes down what the providers of `--cloud` need to be let in. They may run already, or later, or on
+/// another machine: cells look for them until they are there.
+pub fn further(options: &Up, layout: &Layout, ca: &Ca) -> Result<Vec<ProviderConfig>> {
+    for provider in &options.clouds {
+        let dir = layout.clouds().join(&provider.name);
+        private_dir(&dir)?;
+        // For serving only: nobody in the fleet is asked by a provider.
+        let issued = ca.issue(&Profile {
+            common_name: TLS_NAME.to_owned(),
+            organizations: vec!["roadstead".to_owned()],
+            dns_names: vec![TLS_NAME.to_owned()],
+            ip_addresses: vec![provider.address.ip()],
+            server: true,
+            client: false,
+            lifetime: YEAR,
+        })?;
+        let identity = Identity {
+            name: provider.name.clone(),
+            address: provider.address,
+            ca_pem: ca.cert_pem().to_owned(),
+            cert_pem: issued.cert_pem,
+            key_pem: issued.key_pem,
+        };
+        let file = dir.join(IDENTITY_FILE);
+        write_private(&file, &serde_json::to_vec_pretty(&identity)?)?;
+        progress(&format!(
+            "provider {} is looked for at {}; its identity is in {}",
+            provider.name,
+            provider.address,
+            file.display()
+        ));
+    }
+    for name in forgotten(options, layout) {
+        progress(&format!(
+            "provider {name} was there before: what clusters have there waits for --cloud {name}=IP:PORT \
+             (remove {} to hear no more of it)",
+            layout.clouds().join(&name).display()
+        ));
+    }
+    Ok(options.clouds.clone())
+}
+
+/// Providers of earlier starts that this one was not given.
+fn forgotten(options: &Up, layout: &Layout) -> Vec<String> {
+    let folders = std::fs::read_dir(layout.clouds()).into_iter().flatten().flatten();
+    let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        names.filter(|name| !options.clouds.iter().any(|one| one.name == *name)).collect();
+    names.sort();
+    names
 }

@@ -46,6 +46,10 @@ impl Layout {
     pub fn cloud_local(&self) -> PathBuf {
         self.root.join("cloud-local")
     }
+    /// Folders of the providers that somebody else runs, each with its identity.
+    pub fn clouds(&self) -> PathBuf {
+        self.root.join("clouds")
+    }
     pub fn node(&self, name: &str) -> PathBuf {
         self.root.join("nodes").join(name)
     }

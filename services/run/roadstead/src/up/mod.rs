@@ -5,7 +5,7 @@ pub mod layout;
 mod nodes;
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -36,6 +36,7 @@ const CLUSTER_PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn run(options: Up) -> Result<()> {
     let started = Instant::now();
+    cloud::check(&options)?;
     let layout = Layout::new(&absolute(&options.data)?);
     let _lock = lock_dir(layout.root())?;
     private_dir(&layout.logs())?;
@@ -93,8 +94,10 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     gateways.extend(network.map(|network| SocketAddr::new(network.host_address, options.gateway.port())));
     let manager = start_manager(options, layout, &ca, &gateways, &fleet.managers).await?;
     let provider = cloud::start(options, layout, &ca, network, &binary, &fleet.clouds).await?;
+    // The first one is for clusters that name none.
+    let providers = [vec![provider], cloud::further(options, layout, &ca)?].concat();
     for number in 1..=options.cells {
-        start_cell(options, number, layout, &ca, &binary, &manager, &provider, &fleet.cells).await?;
+        start_cell(options, number, layout, &ca, &binary, &manager, &providers, &fleet.cells).await?;
     }
     progress(&format!("{} cell{} serving", options.cells, if options.cells == 1 { "" } else { "s" }));
     start_gateway(layout, &ca, &binary, &manager, &gateways, &fleet.gateway).await?;
@@ -114,16 +117,20 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     });
 
     if options.no_demo {
-        println!(
+        say(&format!(
             "ready in {:.1} s: manager https://{}, gateway {}, token {}",
             started.elapsed().as_secs_f64(),
             manager.rest_address,
             options.gateway,
             layout.admin_token().display(),
-        );
-        println!("try next:\n  {} org create acme --data {}", binary.display(), layout.root().display());
-        println!("  {} cluster create blue --org acme --data {}", binary.display(), layout.root().display());
-        println!("  {} cluster list --org acme --data {}", binary.display(), layout.root().display());
+        ));
+        say(&format!("try next:\n  {} org create acme --data {}", binary.display(), layout.root().display()));
+        say(&format!(
+            "  {} cluster create blue --org acme --data {}",
+            binary.display(),
+            layout.root().display()
+        ));
+        say(&format!("  {} cluster list --org acme --data {}", binary.display(), layout.root().display()));
         return Ok(());
     }
 
@@ -135,18 +142,18 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     if let Some(network) = network {
         nodes::start(options, layout, network, &client, &cluster, &binary, &fleet.nodes).await?;
     }
-    println!(
+    say(&format!(
         "ready in {:.1} s: manager https://{}, gateway {}, token {}, kubeconfig {}",
         started.elapsed().as_secs_f64(),
         manager.rest_address,
         options.gateway,
         layout.admin_token().display(),
         kubeconfig.display(),
-    );
-    println!("try next:");
-    println!("  export KUBECONFIG={}", kubeconfig.display());
-    println!("  kubectl create deployment web --image=roadstead.local/demo:1 --replicas=3");
-    println!("  {} cluster create acme --data {}", binary.display(), layout.root().display());
+    ));
+    say("try next:");
+    say(&format!("  export KUBECONFIG={}", kubeconfig.display()));
+    say("  kubectl create deployment web --image=roadstead.local/demo:1 --replicas=3");
+    say(&format!("  {} cluster create acme --data {}", binary.display(), layout.root().display()));
     Ok(())
 }
 
@@ -213,7 +220,7 @@ async fn start_cell(
     ca: &Ca,
     binary: &Path,
     manager: &Manager,
-    provider: &ProviderConfig,
+    providers: &[ProviderConfig],
     tasks: &Tasks,
 ) -> Result<()> {
     let dir = layout.cell(number);
@@ -237,7 +244,7 @@ async fn start_cell(
         api_listen: known.as_ref().map_or(any_port, |config| config.api_listen),
         any_port_if_taken: true,
         egress: EgressConfig { allow: options.egress_allow.clone(), refuse: Vec::new() },
-        providers: vec![provider.clone()],
+        providers: providers.to_vec(),
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: certificate.cert_pem,
         key_pem: certificate.key_pem,
@@ -391,7 +398,12 @@ async fn demo_kubeconfig(layout: &Layout, client: &Client, cluster: &Cluster) ->
 }
 
 pub(crate) fn progress(what: &str) {
-    println!("· {what}");
+    say(&format!("· {what}"));
+}
+
+/// One line for whoever watches. That may be nobody any more, which is no reason to end a fleet.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

@@ -62,6 +62,7 @@ export type Cluster = {
   kubernetes_version: string;
   replicas: number;
   cells?: string[];
+  provider?: string;
   labels?: Record<string, string>;
   server_name: string;
   created_at: string;
@@ -122,7 +123,7 @@ export type Receipt = {
   name: string;
   organization: string;
   deleted_at: string;
-  resources: { kind: string; id: string; created_at: string; deleted_at: string }[];
+  resources: { kind: string; id: string; name?: string; provider?: string; created_at: string; deleted_at: string }[];
   signature: string;
 };
 
