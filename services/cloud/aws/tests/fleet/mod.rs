@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::support::{Answer, Moto, Tagged};
 
 /// A busy machine, and back-offs after a process was killed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Where instances find the fleet, as its operator says: nobody listens there.
 const GATEWAY: &str = "203.0.113.9:6443";
@@ -152,7 +152,7 @@ impl Story<'_> {
         let pool = self.until_pool("it says why", |pool| {
             pool["message"]
                 .as_str()
-                .is_some_and(|why| why.contains("provider aws: the provider is not available"))
+                .is_some_and(|why| why.contains("the provider is not available"))
         });
         let pool = pool.await?;
         ensure!(pool["provider"] == "aws" && pool["state"] == "provisioning", "{pool}");
