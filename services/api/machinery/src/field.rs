@@ -3,11 +3,24 @@
 //! Wording follows upstream's `k8s.io/apimachinery/pkg/util/validation/field`, since people and tests
 //! read it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::Value;
 
 use crate::status::Cause;
+
+/// No field that anybody wrote is further away.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// `text`, or its beginning and a sign that there was more.
+pub fn shortened(text: &str, bytes: usize) -> Cow<'_, str> {
+    if text.len() <= bytes {
+        return Cow::Borrowed(text);
+    }
+    let end = (0..=bytes).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+    Cow::Owned(format!("{}…", &text[..end]))
+}
 
 /// `spec.containers[0].name`
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -18,13 +31,26 @@ impl Field {
         Field(root.to_owned())
     }
     pub fn child(&self, name: &str) -> Field {
-        if self.0.is_empty() { Field(name.to_owned()) } else { Field(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { self.with(["", name, ""]) } else { self.with([".", name, ""]) }
     }
     pub fn index(&self, index: usize) -> Field {
-        Field(format!("{}[{index}]", self.0))
+        self.with(["[", &index.to_string(), "]"])
     }
     pub fn key(&self, key: &str) -> Field {
-        Field(format!("{}[{key}]", self.0))
+        self.with(["[", key, "]"])
+    }
+    /// A path has an end, since keys are as long as requests and every error repeats them.
+    fn with(&self, parts: [&str; 3]) -> Field {
+        let length = self.0.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+        if self.0.len() >= MAX_PATH_BYTES {
+            return self.clone();
+        }
+        let mut path = String::with_capacity(length.min(MAX_PATH_BYTES + 8));
+        path.push_str(&self.0);
+        for part in parts {
+            path.push_str(shortened(part, MAX_PATH_BYTES - path.len().min(MAX_PATH_BYTES)).as_ref());
+        }
+        Field(path)
     }
     pub fn as_str(&self) -> &str {
         &self.0
@@ -193,5 +219,20 @@ pub fn go_json(json: &str) -> String {
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_an_end() {
+        let at = Field::new("spec").child("a").index(3).key("x/y");
+        assert_eq!(at.as_str(), "spec.a[3][x/y]");
+        assert_eq!(Field::default().child("a").as_str(), "a");
+        let long = at.key(&"é".repeat(1 << 20));
+        assert!(long.as_str().len() <= MAX_PATH_BYTES + 8 && long.as_str().starts_with("spec.a[3][x/y][éé"));
+        assert_eq!(long.child("b").index(1), long);
     }
 }

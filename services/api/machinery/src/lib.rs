@@ -16,7 +16,7 @@ mod selector;
 mod status;
 
 pub use document::{Document, MAX_DEPTH, is_deeper_than};
-pub use field::{Field, FieldError, FieldErrorKind, go_json};
+pub use field::{Field, FieldError, FieldErrorKind, go_json, shortened};
 pub use names::{Gvk, Gvr};
 pub use object::{Header, Object, ObjectError, OwnerReference, Stamp};
 pub use quantity::{Quantity, QuantityError};

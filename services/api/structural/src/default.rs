@@ -4,43 +4,75 @@ use serde_json::Value;
 
 use crate::schema::Schema;
 
+/// What defaults may add to one object. It could not be stored by far; without an end, a list of nothing but
+/// nulls and one large default would take all memory there is.
+const MAX_ADDED_BYTES: usize = 8 << 20;
+
 /// Fills in defaults, from the outside in: a default may bring fields that have defaults of their own.
-/// Expects that [`crate::prune::prune_nulls`] was there before.
-pub(crate) fn default(value: &mut Value, schema: &Schema) {
-    match value {
-        Value::Object(members) => {
-            for (key, property) in &schema.properties {
-                let Some(default) = &property.default else { continue };
-                if members.get(key).is_none_or(|now| now.is_null() && !property.nullable) {
-                    members.insert(key.clone(), default.clone());
+/// Expects that [`crate::prune::prune_nulls`] was there before. Gives whether all of them had room.
+pub(crate) fn default(value: &mut Value, schema: &Schema) -> bool {
+    let mut room = Room(MAX_ADDED_BYTES);
+    room.fill(value, schema);
+    room.0 > 0
+}
+
+/// Bytes that may still be added.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, default: &Value) -> Option<Value> {
+        self.0 = self.0.saturating_sub(size(default));
+        (self.0 > 0).then(|| default.clone())
+    }
+
+    fn fill(&mut self, value: &mut Value, schema: &Schema) {
+        match value {
+            Value::Object(members) => {
+                for (key, property) in &schema.properties {
+                    let Some(default) = &property.default else { continue };
+                    if members.get(key).is_none_or(|now| now.is_null() && !property.nullable)
+                        && let Some(default) = self.take(default)
+                    {
+                        members.insert(key.clone(), default);
+                    }
+                }
+                for (key, value) in members {
+                    if let Some(property) = schema.property(key) {
+                        self.fill(value, property);
+                    } else if let Some(additional) = schema.additional() {
+                        self.fill_null(value, additional);
+                        self.fill(value, additional);
+                    }
                 }
             }
-            for (key, value) in members {
-                if let Some(property) = schema.property(key) {
-                    self::default(value, property);
-                } else if let Some(additional) = schema.additional() {
-                    fill_null(value, additional);
-                    self::default(value, additional);
+            Value::Array(items) => {
+                let Some(below) = schema.items() else { return };
+                for item in items {
+                    self.fill_null(item, below);
+                    self.fill(item, below);
                 }
             }
+            _ => {}
         }
-        Value::Array(items) => {
-            let Some(below) = schema.items() else { return };
-            for item in items {
-                fill_null(item, below);
-                default(item, below);
-            }
+    }
+
+    fn fill_null(&mut self, value: &mut Value, schema: &Schema) {
+        if value.is_null()
+            && !schema.nullable
+            && let Some(default) = schema.default.as_ref().and_then(|default| self.take(default))
+        {
+            *value = default;
         }
-        _ => {}
     }
 }
 
-fn fill_null(value: &mut Value, schema: &Schema) {
-    if value.is_null()
-        && !schema.nullable
-        && let Some(default) = &schema.default
-    {
-        *value = default.clone();
+/// Roughly what a value takes in memory.
+fn size(value: &Value) -> usize {
+    32 + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(members) => members.iter().map(|(key, value)| 32 + key.len() + size(value)).sum(),
+        _ => 0,
     }
 }
 
@@ -70,5 +102,14 @@ mod tests {
             default(&mut value, &Schema::read(schema).unwrap());
             assert_eq!(value, filled, "{schema}");
         }
+    }
+
+    #[test]
+    fn defaults_do_not_fill_the_memory() {
+        let large = json!("x".repeat(1 << 20));
+        let schema = json!({"properties": {"l": {"items": {"default": large}}}});
+        let mut value = json!({"l": vec![Value::Null; 1000]});
+        assert!(!default(&mut value, &Schema::read(&schema).unwrap()));
+        assert!(size(&value) < 2 * MAX_ADDED_BYTES);
     }
 }

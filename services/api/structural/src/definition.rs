@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use api_machinery::{Field, FieldError};
 use serde_json::{Value, json};
 
+use crate::bounds::MAX_ERRORS;
 use crate::nonstructural;
 use crate::publish::has_unknown_types;
 use crate::schema::Schema;
@@ -140,6 +141,7 @@ pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Field
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(Field::new("spec").child("preserveUnknownFields").invalid(true, why));
     }
+    errors.truncate(MAX_ERRORS);
     errors
 }
 

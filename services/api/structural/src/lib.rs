@@ -10,6 +10,7 @@
 //!
 //! Not here: I/O, the object's own metadata, which versions are served and stored, conversion.
 
+mod bounds;
 mod correlate;
 mod default;
 mod definition;

@@ -7,10 +7,14 @@ use std::collections::HashMap;
 use api_machinery::{Field, FieldError};
 use serde_json::{Map, Value};
 
+use crate::bounds::{self, MAX_ERRORS};
 use crate::schema::{ListType, Schema};
 
 /// Every second appearance, once however many follow.
 pub(crate) fn duplicates(at: &Field, value: &Value, schema: &Schema, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     match value {
         Value::Object(members) => {
             if let Some(additional) = schema.additional() {
@@ -27,7 +31,8 @@ pub(crate) fn duplicates(at: &Field, value: &Value, schema: &Schema, errors: &mu
                 ListType::Atomic => {}
                 ListType::Set => {
                     let keys = items.iter().map(Value::to_string);
-                    errors.extend(second(keys).map(|index| at.index(index).duplicate(items[index].clone())));
+                    let found = second(keys).take(MAX_ERRORS);
+                    errors.extend(found.map(|index| at.index(index).duplicate(bounds::shown(&items[index]))));
                 }
                 ListType::Map(keys) => by_key(at, items, keys, errors),
             }
@@ -43,7 +48,7 @@ pub(crate) fn duplicates(at: &Field, value: &Value, schema: &Schema, errors: &mu
 
 fn by_key(at: &Field, items: &[Value], keys: &[String], errors: &mut Vec<FieldError>) {
     if let Some(index) = items.iter().position(|item| !item.is_object() && !item.is_null()) {
-        let item = items[index].clone();
+        let item = bounds::shown(&items[index]);
         errors.push(at.index(index).invalid(item, "must be an object for an array of list-type map"));
         return;
     }
@@ -54,7 +59,8 @@ fn by_key(at: &Field, items: &[Value], keys: &[String], errors: &mut Vec<FieldEr
     let found: Vec<Value> = items.iter().map(|item| Value::Object(key_of(item))).collect();
     errors.extend(
         second(found.iter().map(Value::to_string))
-            .map(|index| at.index(index).duplicate(found[index].clone())),
+            .take(MAX_ERRORS)
+            .map(|index| at.index(index).duplicate(bounds::shown(&found[index]))),
     );
 }
 

@@ -8,6 +8,7 @@
 use api_machinery::{Field, FieldError};
 use serde_json::{Map, Value};
 
+use crate::bounds::{self, MAX_ERRORS};
 use crate::names;
 use crate::schema::Schema;
 
@@ -77,7 +78,9 @@ fn walk(
                     match members.get(key) {
                         None | Some(Value::String(_)) => {}
                         Some(_) if how.drop_malformed => drop(members.remove(key)),
-                        Some(other) => return Err(at.child(key).invalid(other.clone(), "must be a string")),
+                        Some(other) => {
+                            return Err(at.child(key).invalid(bounds::shown(other), "must be a string"));
+                        }
                     }
                 }
                 if let Some(metadata) = members.get("metadata") {
@@ -90,7 +93,7 @@ fn walk(
                             members.insert("metadata".to_owned(), Value::Object(fields));
                         }
                         Err(_) if how.drop_malformed => {}
-                        Err(why) => return Err(at.child("metadata").invalid(metadata.clone(), why)),
+                        Err(why) => return Err(at.child("metadata").invalid(bounds::shown(metadata), why)),
                     }
                 }
             }
@@ -302,6 +305,9 @@ pub(crate) fn validate(
     embedded: bool,
     errors: &mut Vec<FieldError>,
 ) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     match value {
         Value::Object(members) => {
             if embedded {
@@ -337,7 +343,7 @@ fn validate_embedded(at: &Field, members: &Map<String, Value>, errors: &mut Vec<
                 .push(api_version.invalid(text.as_str(), format!("unexpected GroupVersion string: {text}")));
         }
         Some(Value::String(_)) => {}
-        Some(other) => errors.push(api_version.invalid(other.clone(), "must be a string")),
+        Some(other) => errors.push(api_version.invalid(bounds::shown(other), "must be a string")),
     }
     let kind = at.child("kind");
     match members.get("kind") {
@@ -349,13 +355,13 @@ fn validate_embedded(at: &Field, members: &Map<String, Value>, errors: &mut Vec<
                 errors.push(kind.invalid(text.as_str(), mixed_case(&reasons)));
             }
         }
-        Some(other) => errors.push(kind.invalid(other.clone(), "must be a string")),
+        Some(other) => errors.push(kind.invalid(bounds::shown(other), "must be a string")),
     }
     if let Some(metadata) = members.get("metadata") {
         let at = at.child("metadata");
         match object_meta(metadata, false) {
             Ok(meta) => validate_meta(&at, &meta.fields, errors),
-            Err(why) => errors.push(at.invalid(metadata.clone(), why)),
+            Err(why) => errors.push(at.invalid(bounds::shown(metadata), why)),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use api_machinery::{Field, FieldError};
 
+use crate::bounds::MAX_ERRORS;
 use crate::schema::Schema;
 
 /// Violations, in the order of their text, worded as upstream does.
@@ -65,6 +66,9 @@ enum Level {
 }
 
 fn invariants(at: &Field, schema: &Schema, level: Level, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     if schema.kind == "array" && schema.items.is_none() {
         errors.push(at.child("items").required("must be specified"));
     }
@@ -192,6 +196,9 @@ fn restrictions(
 }
 
 fn nested(at: &Field, schema: &Schema, skip_any_of: bool, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     restrictions(at, schema, skip_any_of, false, errors);
     if let Some(items) = schema.items() {
         nested(&at.child("items"), items, false, errors);
@@ -231,6 +238,9 @@ fn nested(at: &Field, schema: &Schema, skip_any_of: bool, errors: &mut Vec<Field
 
 /// Everything restricted must be there: `from` is where the restriction is, `at` where it should be.
 fn complete(nested: &Schema, spine: Option<&Schema>, at: &Field, from: &Field, errors: &mut Vec<FieldError>) {
+    if errors.len() >= MAX_ERRORS {
+        return;
+    }
     let Some(schema) = spine else {
         errors.push(at.required(format!("because it is defined in {from}")));
         return;

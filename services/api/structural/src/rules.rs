@@ -9,6 +9,7 @@
 mod compile;
 mod declare;
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use api_cel::{Activation, Budget, Decl, EvalError, Program, Value as Cel};
 use api_machinery::{Field, FieldError};
 use serde_json::Value;
 
+use crate::bounds::{self, MAX_ERROR_BYTES, MAX_ERRORS};
 use crate::correlate::{ByKey, Correlated};
 use crate::schema::{ListType, Rule, Schema};
 pub(crate) use compile::{Compiled, compile};
@@ -167,6 +169,7 @@ impl Rules {
         let Some(decl) = self.decl.as_deref() else { return Ok(()) };
         let this = Cel::typed(new, decl);
         let was = old.map(|old| Cel::typed(old, decl));
+        let unchanged = OnceCell::new();
         for compiled in &self.rules {
             let rule = &compiled.rule;
             let program = match &compiled.program {
@@ -219,7 +222,9 @@ impl Rules {
                 None => at.clone(),
             };
             let mut add = |error: FieldError| {
-                if !compiled.uses_old_self && ratchet.is_unchanged() {
+                let is_unchanged = || *unchanged.get_or_init(|| ratchet.is_unchanged());
+                broken.bytes += bounds::bytes(&error);
+                if !compiled.uses_old_self && is_unchanged() {
                     broken.warnings.push(error.to_string());
                 } else {
                     broken.errors.push(error);
@@ -243,11 +248,14 @@ impl Rules {
             add(match (rule.reason.as_deref(), shown) {
                 (Some("FieldValueForbidden"), _) => rule_at.forbidden(detail),
                 (Some("FieldValueRequired"), _) => rule_at.required(detail),
-                (Some("FieldValueDuplicate"), true) => rule_at.duplicate(new.clone()),
+                (Some("FieldValueDuplicate"), true) => rule_at.duplicate(bounds::shown(new)),
                 (Some("FieldValueDuplicate"), false) => rule_at.duplicate_unshown(),
-                (_, true) => rule_at.invalid(new.clone(), detail),
+                (_, true) => rule_at.invalid(bounds::shown(new), detail),
                 (_, false) => rule_at.invalid_unshown(detail),
             });
+            if broken.bytes > MAX_ERROR_BYTES || broken.errors.len() + broken.warnings.len() > MAX_ERRORS {
+                return Err(Stop);
+            }
         }
         Ok(())
     }
@@ -268,6 +276,7 @@ struct Stop;
 pub(crate) struct Broken {
     pub errors: Vec<FieldError>,
     pub warnings: Vec<String>,
+    bytes: usize,
 }
 
 /// What the message expression says; nothing when it fails or makes no sense. The error ends everything.

@@ -11,6 +11,7 @@ use api_machinery::{Field, FieldError, FieldErrorKind};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::bounds::MAX_ERRORS;
 use crate::correlate::Correlated;
 use crate::metadata::Coerce;
 use crate::prune::Unknown;
@@ -122,11 +123,13 @@ impl Structural {
         Ok(paths)
     }
 
-    /// Fills in defaults, after [`Structural::prune`]: of requests, and of what comes from the store.
-    pub fn default(&self, object: &mut Value) {
+    /// Fills in defaults, after [`Structural::prune`]: of requests, and of what comes from the store. Gives
+    /// whether there was room for all of them (8 MiB); a request is to be refused as too large otherwise.
+    pub fn default(&self, object: &mut Value) -> bool {
         let metadata = take_metadata(object);
-        default::default(object, &self.root);
+        let complete = default::default(object, &self.root);
         restore_metadata(object, metadata);
+        complete
     }
 
     /// Everything wrong with the object but its own metadata: schema, embedded metadata, duplicates in lists
@@ -149,6 +152,7 @@ impl Structural {
         if !found.is_empty() && old.is_none_or(|old| duplicates(old).is_empty()) {
             errors.extend(found);
         }
+        errors.truncate(MAX_ERRORS);
         let mut warnings = Vec::new();
         if let Some(rules) = self.rules() {
             if errors.iter().any(blocks_rules) {

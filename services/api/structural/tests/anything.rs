@@ -217,3 +217,62 @@ fn depth_has_an_end() {
         }
     }
 }
+
+/// Schemas and objects as large as requests may be, made to multiply one another.
+#[test]
+fn nothing_takes_for_ever_or_all_memory() {
+    let long = "k".repeat(1 << 20);
+    let many = |value: Value, count: usize| Value::from(vec![value; count]);
+    let list = |items: Value| json!({"type": "array", "items": items});
+    let numbers: Vec<Value> = (0..20_000).map(|number| json!({"multipleOf": number + 2})).collect();
+    let values: Vec<Value> = (0..100_000).map(Value::from).collect();
+    let required: Vec<String> = (0..50_000).map(|key| key.to_string()).collect();
+    for (what, schema, value) in [
+        ("wrong types", list(json!({"type": "string"})), many(json!(1), 300_000)),
+        ("alternatives", list(json!({"anyOf": numbers})), many(json!(1), 50_000)),
+        ("enums", list(json!({"enum": values})), many(json!(-1), 100_000)),
+        ("required", list(json!({"required": required})), many(json!({}), 100_000)),
+        ("patterns", json!({"allOf": many(json!({"pattern": "^(a|b|k)*z$"}), 5_000)}), json!(long)),
+        (
+            "long keys",
+            json!({"additionalProperties": list(json!({"type": "string"}))}),
+            json!({long.clone(): many(json!(1), 100_000)}),
+        ),
+        ("duplicates", json!({"type": "array", "x-kubernetes-list-type": "set"}), many(json!(1), 300_000)),
+        ("embedded", list(json!({"x-kubernetes-embedded-resource": true})), many(json!({}), 300_000)),
+        (
+            "rules",
+            list(
+                json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1", "message": long}]}),
+            ),
+            many(json!(1), 300_000),
+        ),
+    ] {
+        let start = std::time::Instant::now();
+        let whole = json!({"type": "object", "properties": {"spec": schema}});
+        let structural = Structural::parse(&whole).unwrap();
+        let object = json!({"spec": value});
+        let verdict = structural.validate(&object, Some(&json!({"spec": 1})), Part::Whole);
+        let bytes: usize = verdict.errors.iter().map(|error| error.to_string().len()).sum();
+        assert!(
+            !verdict.errors.is_empty() && verdict.errors.len() <= 3000,
+            "{what}: {}",
+            verdict.errors.len()
+        );
+        assert!(bytes < 32 << 20, "{what}: {bytes} bytes");
+        // Debug builds, on a busy machine.
+        assert!(start.elapsed().as_secs() < 60, "{what}: {:?}", start.elapsed());
+        println!("{what}: {:?}, {} errors, {bytes} bytes", start.elapsed(), verdict.errors.len());
+    }
+    let properties: serde_json::Map<String, Value> =
+        (0..50_000).map(|key| (key.to_string(), json!({"type": "odd", "nullable": true}))).collect();
+    let mut definition = json!({"spec": {"group": "example.com", "names": {"plural": "as", "kind": "A"},
+        "versions": [{"name": "v1", "storage": true, "schema": {"openAPIV3Schema":
+            {"type": "object", "properties": {long: {"type": "object", "properties": properties}}}}}]}});
+    default_definition(&mut definition);
+    let start = std::time::Instant::now();
+    let errors = validate_definition(&definition, None);
+    let bytes: usize = errors.iter().map(|error| error.to_string().len()).sum();
+    assert!(errors.len() <= 1000 && bytes < 32 << 20, "{} {bytes}", errors.len());
+    println!("definition: {:?}, {} errors, {bytes} bytes", start.elapsed(), errors.len());
+}

@@ -6,6 +6,7 @@ use api_cel::Budget;
 use api_machinery::{Field, FieldError};
 use serde_json::{Value, json};
 
+use crate::bounds::{self, MAX_ERRORS};
 use crate::metadata::{self, Coerce};
 use crate::prune::{METADATA, Unknown, prune};
 use crate::rules::{self, Rules};
@@ -64,6 +65,9 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn walk(&mut self, at: &Field, schema: &Schema, is_root: bool, around: Around<'_>) {
+        if self.errors.len() >= MAX_ERRORS {
+            return;
+        }
         let embedded = is_root || schema.embedded_resource;
         let around = match embedded {
             true => Around { schema, way: &Way::Root, in_metadata: false },
@@ -111,7 +115,7 @@ impl Check<'_> {
             let mut left = default.clone();
             prune(&mut left, Some(schema), embedded, &mut Unknown::new(false));
             if left != *default {
-                self.errors.push(at.invalid(default.clone(), "must not have unknown fields"));
+                self.errors.push(at.invalid(bounds::shown(default), "must not have unknown fields"));
             }
         }
         let mut found = Vec::new();
@@ -132,7 +136,8 @@ fn in_metadata(at: &Field, default: &Value, around: Around<'_>) -> Vec<FieldErro
         members.entry("kind").or_insert_with(|| "Validation".into());
         members.entry("apiVersion").or_insert_with(|| "validation/v1".into());
     }
-    let invalid = |why: String| at.invalid(default.clone(), format!("must result in valid metadata: {why}"));
+    let invalid =
+        |why: String| at.invalid(bounds::shown(default), format!("must result in valid metadata: {why}"));
     let mut wrong = Vec::new();
     match metadata::coerce(&Field::default(), &mut whole, around.schema, true, STRICT) {
         Err(error) => return vec![invalid(error.to_string())],

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Options;
 use super::defaults;
+use crate::bounds::{self, MAX_ERRORS};
 use crate::nonstructural;
 use crate::path;
 use crate::prune::METADATA;
@@ -105,7 +106,7 @@ fn root_with_status(at: &Field, schema: &Schema, written: &Value, errors: &mut V
         let why = format!(
             "only {AT_ROOT} fields are allowed at the root of the schema if the status subresource is enabled"
         );
-        errors.push(at.invalid(written.clone(), why));
+        errors.push(at.invalid(bounds::shown(written), why));
     }
 }
 
@@ -164,8 +165,10 @@ struct Errors {
 
 impl Errors {
     fn append(&mut self, other: Errors) {
-        self.schema.extend(other.schema);
-        self.rules.extend(other.rules);
+        let room = |known: &[FieldError]| MAX_ERRORS.saturating_sub(known.len());
+        let (schema, rules) = (room(&self.schema), room(&self.rules));
+        self.schema.extend(other.schema.into_iter().take(schema));
+        self.rules.extend(other.rules.into_iter().take(rules));
     }
 }
 
@@ -403,6 +406,9 @@ impl Walk<'_> {
         };
         let often = scope.cardinality.unwrap_or_else(|| max_cardinality(decl.min_size));
         for (index, compiled) in rules::compile(schema, &decl).iter().enumerate() {
+            if errors.len() >= MAX_ERRORS {
+                return;
+            }
             let at = rules_at.index(index);
             let rule_at = at.child("rule");
             let cost = compiled.max_cost().saturating_mul(often);
@@ -472,7 +478,8 @@ fn list_map(at: &Field, schema: &Schema, errors: &mut Vec<FieldError>) {
         return;
     }
     let mut seen = BTreeSet::new();
-    for key in &schema.list_map_keys {
+    let keys = bounds::shown(&json!(schema.list_map_keys));
+    for key in schema.list_map_keys.iter().take(MAX_ERRORS) {
         match items.property(key) {
             Some(property) if property.kind == "array" || property.kind == "object" => {
                 let at = items_at.child("properties").key(key).child("type");
@@ -482,11 +489,11 @@ fn list_map(at: &Field, schema: &Schema, errors: &mut Vec<FieldError>) {
             Some(_) => {}
             None => {
                 let why = "entries must all be names of item properties";
-                errors.push(keys_at.invalid(json!(schema.list_map_keys), why));
+                errors.push(keys_at.invalid(keys.clone(), why));
             }
         }
         if !seen.insert(key) {
-            errors.push(keys_at.invalid(json!(schema.list_map_keys), "must not contain duplicate entries"));
+            errors.push(keys_at.invalid(keys.clone(), "must not contain duplicate entries"));
         }
     }
 }
@@ -526,6 +533,9 @@ const REASONS: [&str; 4] =
 fn rule_texts(at: &Field, schema: &Schema, errors: &mut Vec<FieldError>) {
     let broken = |text: &str| text.contains(['\n', '\r']);
     for (index, rule) in schema.rules.iter().enumerate() {
+        if errors.len() >= MAX_ERRORS {
+            return;
+        }
         let at = at.child("x-kubernetes-validations").index(index);
         let text = rule.rule.trim();
         let message = rule.message.trim();

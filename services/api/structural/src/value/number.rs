@@ -3,6 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::{At, Flaw, Found, types};
+use crate::bounds::Work;
 use crate::schema::Schema;
 
 /// Whether a float is an integer, give or take what computing with floats loses.
@@ -93,7 +94,14 @@ impl Either {
     }
 }
 
-pub(super) fn validate(number: &Number, schema: &Schema, format: &str, at: &At<'_>, found: &mut Found) {
+pub(super) fn validate(
+    number: &Number,
+    schema: &Schema,
+    format: &str,
+    at: &At<'_>,
+    found: &mut Found,
+    work: &Work,
+) {
     let (Some(value), kinds) =
         (number.as_i64().map(Either::Integer).or_else(|| number.as_f64().map(Either::Float)), types(schema))
     else {
@@ -113,14 +121,14 @@ pub(super) fn validate(number: &Number, schema: &Schema, format: &str, at: &At<'
         return;
     }
     if let Some(flaw) = range.check(value, "Checked", at) {
-        found.add(flaw);
+        found.add(flaw, work);
     }
     // A bound that the type cannot hold is compared as a float.
     let native = |bound: f64, what: &str, found: &mut Found| match range.check(Either::Float(bound), what, at)
     {
         None => value,
         Some(flaw) => {
-            found.add(flaw);
+            found.add(flaw, work);
             Either::Float(value.float())
         }
     };
@@ -141,20 +149,20 @@ pub(super) fn validate(number: &Number, schema: &Schema, format: &str, at: &At<'
         if !positive {
             let path = at.path();
             let message = format!("factor MultipleOf declared for {path} must be positive: {text}");
-            found.add(Flaw::invalid(&path, factor_shown.json(), message));
+            found.add(Flaw::invalid(&path, factor_shown.json(), message), work);
         } else if !multiple {
             let path = at.path();
             let message = format!("{path} in body should be a multiple of {text}");
-            found.add(Flaw::invalid(&path, value.json(), message));
+            found.add(Flaw::invalid(&path, value.json(), message), work);
         }
     }
     if let Some(most) = schema.maximum {
         let value = native(most, "Maximum boundary", found);
-        bound(value, most, schema.exclusive_maximum, Side::Most, at, found);
+        bound(value, most, schema.exclusive_maximum, Side::Most, at, found, work);
     }
     if let Some(least) = schema.minimum {
         let value = native(least, "Minimum boundary", found);
-        bound(value, least, schema.exclusive_minimum, Side::Least, at, found);
+        bound(value, least, schema.exclusive_minimum, Side::Least, at, found, work);
     }
 }
 
@@ -171,7 +179,15 @@ enum Side {
     Least,
 }
 
-fn bound(value: Either, bound: f64, exclusive: bool, side: Side, at: &At<'_>, found: &mut Found) {
+fn bound(
+    value: Either,
+    bound: f64,
+    exclusive: bool,
+    side: Side,
+    at: &At<'_>,
+    found: &mut Found,
+    work: &Work,
+) {
     let (order, bound_shown) = match value {
         // An integer is compared with the integer part of the bound.
         Either::Integer(integer) => (Some(integer.cmp(&(bound as i64))), Either::Integer(bound as i64)),
@@ -192,5 +208,5 @@ fn bound(value: Either, bound: f64, exclusive: bool, side: Side, at: &At<'_>, fo
     };
     let path = at.path();
     let message = format!("{path} in body should be {words} {}", print(bound_shown));
-    found.add(Flaw::invalid(&path, value.json(), message));
+    found.add(Flaw::invalid(&path, value.json(), message), work);
 }
