@@ -29,6 +29,7 @@ mod decl;
 mod env;
 mod escape;
 mod eval;
+pub mod go_regex;
 mod issue;
 mod lexer;
 mod library;

@@ -103,7 +103,7 @@ enum Wrong {
 fn expression(env: &Env, source: &str, wanted: &Type) -> Result<Program, Wrong> {
     let program = api_cel::compile(env, source).map_err(|issues| match issues.as_slice() {
         // Of no place in the source: patterns that are not regular expressions.
-        [one] if one.message.starts_with("program instantiation failed") => Wrong::Whole(one.message.clone()),
+        [one] if one.stage == api_cel::Stage::Instantiate => Wrong::Whole(api_cel::explain(&issues)),
         issues => Wrong::Issues(api_cel::render(issues)),
     })?;
     if program.output() == wanted { Ok(program) } else { Err(Wrong::Type) }
