@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ pub struct Host {
     checkpoints: Checkpoints,
     common: Common,
     places: Mutex<HashMap<TenantId, Place>>,
+    /// Nothing is opened any more.
+    closed: AtomicBool,
 }
 
 impl Host {
@@ -113,6 +116,7 @@ impl Host {
                 awake: Arc::default(),
             },
             places: Mutex::default(),
+            closed: AtomicBool::new(false),
             config,
             log,
             checkpoints,
@@ -262,6 +266,9 @@ impl Host {
     /// The group of a tenant that has a replica here. The same one for everybody who asks.
     pub async fn open_group(&self, tenant: TenantId) -> Result<Group, HostError> {
         loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(HostError::Closed);
+            }
             let place = self.places.lock().entry(tenant).or_default().clone();
             match place.get_or_try_init(|| self.load(tenant)).await {
                 Ok(member) if member.is_closed() => {
@@ -300,11 +307,23 @@ impl Host {
             Ok(request) => request,
             Err(error) => return failed(format!("a message that is none: {error}")),
         };
-        if let Err(error) = self.open_group(tenant).await {
-            return failed(error.to_string());
+        // What has not been opened yet is opened, what was closed is not: its owner has done so on purpose, and a
+        // replica that came back while it is being deleted would go on in memory without anything on disk.
+        let member = match self.opened(tenant) {
+            Some(member) => member,
+            None => {
+                if let Err(error) = self.open_group(tenant).await {
+                    return failed(error.to_string());
+                }
+                let Some(member) = self.opened(tenant) else {
+                    return failed(HostError::Unknown(tenant).to_string());
+                };
+                member
+            }
+        };
+        if member.is_closed() {
+            return failed(WriteError::Closed.to_string());
         }
-        let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
-        let Some(member) = member else { return failed(HostError::Unknown(tenant).to_string()) };
         // A cell without a replica has nothing to say in the group. One that has just been added speaks
         // before the entry that adds it is applied here, and is believed what any leader is.
         if !member.cells().contains(&from)
@@ -317,14 +336,16 @@ impl Host {
 
     /// Removes a tenant's replica and everything on disk of it.
     pub async fn delete(&self, tenant: TenantId) -> Result<(), HostError> {
-        let place = self.places.lock().get(&tenant).cloned();
-        if place.is_none() && self.log.state(group_of(tenant))?.is_none() {
-            return Err(HostError::Unknown(tenant));
-        }
-        if let Some(place) = &place
-            // One that is just being opened is waited for; one that cannot be opened needs no closing.
-            && let Ok(member) = place.get_or_try_init(|| self.load(tenant)).await
-        {
+        let place = {
+            let mut places = self.places.lock();
+            if !places.contains_key(&tenant) && self.log.state(group_of(tenant))?.is_none() {
+                return Err(HostError::Unknown(tenant));
+            }
+            // Taken even by one that was never opened: a message that comes now finds the closed member.
+            places.entry(tenant).or_default().clone()
+        };
+        // One that is just being opened is waited for; one that cannot be opened needs no closing.
+        if let Ok(member) = place.get_or_try_init(|| self.load(tenant)).await {
             member.close().await;
         }
         // The log first: a checkpoint without log is swept at the next open, a log without its checkpoint
@@ -332,9 +353,7 @@ impl Host {
         self.log.commit(group_of(tenant), vec![Change::Remove]).await?;
         let checkpoints = self.checkpoints.clone();
         let removed = tokio::task::spawn_blocking(move || checkpoints.remove(tenant)).await;
-        if let Some(place) = place {
-            self.forget(tenant, &place);
-        }
+        self.forget(tenant, &place);
         match removed {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => {
@@ -350,8 +369,7 @@ impl Host {
     /// Writes a tenant's state into a checkpoint and shortens its log. Hosts do so by themselves when it is
     /// worth it; this is for whoever wants the next start to be quick.
     pub async fn checkpoint(&self, tenant: TenantId) -> Result<(), WriteError> {
-        let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
-        match member {
+        match self.opened(tenant) {
             Some(member) => member.checkpoint().await,
             None => Err(WriteError::Closed),
         }
@@ -375,6 +393,7 @@ impl Host {
 
     /// Closes all groups, writes what is queued, and lets go of the directory.
     pub async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         let places: Vec<Place> = self.places.lock().values().cloned().collect();
         // Together: each may wait for another cell to take over.
         futures::future::join_all(places.iter().filter_map(|place| place.get()).map(|member| member.close()))
@@ -394,8 +413,7 @@ impl Host {
 
     #[cfg(test)]
     pub(crate) async fn raft(&self, tenant: TenantId) -> Result<crate::member::Raft, WriteError> {
-        let member = self.places.lock().get(&tenant).and_then(|place| place.get()).cloned();
-        member.ok_or(WriteError::Closed)?.raft().await
+        self.opened(tenant).ok_or(WriteError::Closed)?.raft().await
     }
 
     fn forget(&self, tenant: TenantId, place: &Place) {
@@ -403,6 +421,11 @@ impl Host {
         if places.get(&tenant).is_some_and(|found| Arc::ptr_eq(found, place)) {
             places.remove(&tenant);
         }
+    }
+
+    /// The tenant's member, if it was opened; it may have been closed since.
+    fn opened(&self, tenant: TenantId) -> Option<Arc<Member>> {
+        self.places.lock().get(&tenant).and_then(|place| place.get()).cloned()
     }
 
     fn members(&self) -> Vec<Arc<Member>> {

@@ -284,6 +284,7 @@ impl Member {
         if self.replica.is_sole_voter() {
             return;
         }
+        self.give_up_overdue(now);
         let view = self.view(&using.0.raft);
         match self.beliefs.step(view, now) {
             Step::Nothing => {}

@@ -38,6 +38,8 @@ const QUORUM_PATIENCE: Duration = Duration::from_millis(1_700);
 const LEADER_POLL: Duration = Duration::from_millis(50);
 /// Largest checkpoint taken from a peer, far over any quota: more is an attack on memory.
 const MAX_SNAPSHOT_BYTES: u64 = 2 << 30;
+/// A snapshot whose next part has not come by then is given up: its leader is gone, and another begins anew.
+const PART_OVERDUE: Duration = Duration::from_secs(60);
 
 /// Who takes a group's writes.
 enum Leader {
@@ -51,6 +53,8 @@ pub(crate) struct Receiving {
     vote: Vote,
     number: u64,
     bytes: BytesMut,
+    /// When its last part came.
+    at: Instant,
 }
 
 type Round = Shared<BoxFuture<'static, Result<Option<Position>, WriteError>>>;
@@ -371,6 +375,16 @@ impl Member {
         }
     }
 
+    /// Lets go of a snapshot that is not going to be finished; it may be as large as a cluster's whole state.
+    pub(crate) fn give_up_overdue(&self, now: Instant) {
+        // Whoever holds the lock is adding to it.
+        if let Ok(mut slot) = self.receiving.try_lock()
+            && slot.as_ref().is_some_and(|one| now.saturating_duration_since(one.at) > PART_OVERDUE)
+        {
+            *slot = None;
+        }
+    }
+
     /// Adds a part to the snapshot that is arriving; the whole of it, once it is complete.
     async fn gather(
         &self,
@@ -385,7 +399,7 @@ impl Member {
         }
         let mut slot = self.receiving.lock().await;
         if offset == 0 {
-            *slot = Some(Receiving { vote, number, bytes: BytesMut::new() });
+            *slot = Some(Receiving { vote, number, bytes: BytesMut::new(), at: Instant::now() });
         }
         let Some(receiving) = slot.as_mut() else { return Err("a snapshot from its middle".to_owned()) };
         let expected = receiving.bytes.len() as u64;
@@ -393,6 +407,7 @@ impl Member {
             return Err(format!("a part at {offset} where {expected} is next"));
         }
         receiving.bytes.extend_from_slice(part);
+        receiving.at = Instant::now();
         match (receiving.bytes.len() as u64).cmp(&total) {
             std::cmp::Ordering::Less => Ok(None),
             std::cmp::Ordering::Equal => Ok(slot.take().map(|receiving| receiving.bytes.freeze())),

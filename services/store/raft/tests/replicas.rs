@@ -11,7 +11,7 @@ use cells::{Cells, create, put};
 use parking_lot::Mutex;
 use store_log::memory::Crash;
 use store_mvcc::{Command, Expect, Key, Op, Revision};
-use store_raft::{Group, HostConfig, WriteError};
+use store_raft::{Group, HostConfig, HostError, WriteError};
 
 fn plain(_: &mut HostConfig) {}
 
@@ -82,6 +82,37 @@ async fn a_write_of_the_leader_s_loop_is_never_sent_on() {
     // A group that was quiet has no lease; its leader's loops must not notice.
     tokio::time::sleep(Duration::from_millis(700)).await;
     cells.group(leader).await.write(fenced("later")).await.expect("the leader's own");
+    cells.close().await;
+}
+
+/// Its peers go on asking while it is deleted. What they ask must not bring it back: it would lead a life in
+/// memory with nothing on disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_replica_does_not_come_back() {
+    let cells = Cells::start(plain).await;
+    cells.group(cells.leader(&[0, 1, 2]).await).await.write(create("kept")).await.expect("a write");
+    // How far a read has to see, in the store's own encoding: any message would do.
+    const QUESTION: &[u8] = &[2, 7];
+    for place in [1, 2, 0] {
+        let host = cells.host(place);
+        let asking = (0..4).map(|_| {
+            let (host, tenant, from) = (host.clone(), cells.tenant, cells.ids[(place + 1) % 3]);
+            tokio::spawn(async move {
+                loop {
+                    host.receive(tenant, from, QUESTION).await;
+                    tokio::task::yield_now().await;
+                }
+            })
+        });
+        let asking: Vec<_> = asking.collect();
+        host.delete(cells.tenant).await.expect("delete");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        asking.iter().for_each(tokio::task::JoinHandle::abort);
+        assert_eq!(host.awake(), 0, "replica {place} runs on");
+        let again = host.open_group(cells.tenant).await;
+        assert!(matches!(again, Err(HostError::Unknown(_))), "{again:?}");
+        assert!(matches!(host.delete(cells.tenant).await, Err(HostError::Unknown(_))));
+    }
     cells.close().await;
 }
 
