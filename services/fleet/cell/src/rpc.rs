@@ -24,7 +24,7 @@ use x509_parser::prelude::FromDer;
 use crate::assignments::Replica;
 use crate::hosted::Hosted;
 use crate::join_tokens;
-use crate::peers::PeerService;
+use crate::peers::{KEEP_ALIVE, PeerService};
 use crate::{Assignment, CellError, Config, HostError, Shared};
 
 /// The common name that the fleet's CA gives to managers and to nobody else.
@@ -48,6 +48,9 @@ pub(crate) fn serve(
         // One cell sends many clusters' messages through one stream.
         .initial_stream_window_size(8 << 20)
         .initial_connection_window_size(16 << 20)
+        // What was asked by a cell or a manager whose machine vanished must not stay for ever.
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .add_service(PeerService::server(shared.clone()))
         .add_service(CellServer::with_interceptor(Orders(shared), managers_only));
     let stop = tasks.stopping();

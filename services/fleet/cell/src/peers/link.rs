@@ -30,6 +30,9 @@ const FRAMES: usize = 4;
 /// What HTTP/2 lets the other side have in flight.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// Relayed streams outlive a cell's silence, since it may only have been slow. One whose machine vanished is
+/// given up after two of these.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) struct Link {
     pub(super) cell: CellId,
@@ -170,6 +173,8 @@ async fn session(link: &Arc<Link>, peers: &Arc<Peers>, at: SocketAddr) -> Result
         .tcp_nodelay(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
         .tls_config(peers.tls(link.cell))
         .map_err(|error| chain(&error))?
         .connect()
@@ -228,7 +233,11 @@ async fn send(
                 if changed.is_err() {
                     return "closed".to_owned();
                 }
-                frame.tunnels = peers.news(link.cell, &mut told);
+                let (news, more) = peers.news(link.cell, &mut told);
+                if more {
+                    tunnels.mark_changed();
+                }
+                frame.tunnels = news;
                 if frame.tunnels.is_empty() {
                     continue;
                 }

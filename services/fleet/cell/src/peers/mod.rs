@@ -15,6 +15,7 @@ mod serve;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use crate::Config;
 use link::Link;
 
+pub(crate) use link::KEEP_ALIVE;
 pub(crate) use relay::open as open_relay;
 pub(crate) use serve::PeerService;
 
@@ -64,13 +66,21 @@ pub(crate) struct Peers {
     /// Changes with `held`.
     held_changes: watch::Sender<u64>,
     /// Nodes whose tunnel ends at another cell. Soft: a wrong entry costs one refused stream.
-    elsewhere: RwLock<HashMap<(TenantId, CellId), Vec<String>>>,
+    elsewhere: RwLock<HashMap<(TenantId, CellId), Elsewhere>>,
+    next_exchange: AtomicU64,
     tasks: Tasks,
 }
 
 struct Held {
     cells: Vec<CellId>,
     nodes: Vec<String>,
+}
+
+/// What another cell has said of one cluster's tunnels.
+struct Elsewhere {
+    nodes: Vec<String>,
+    /// The connection it was said on.
+    exchange: u64,
 }
 
 impl std::fmt::Debug for Peers {
@@ -91,6 +101,7 @@ impl Peers {
             held: Mutex::default(),
             held_changes: watch::Sender::new(0),
             elsewhere: RwLock::default(),
+            next_exchange: AtomicU64::new(0),
             tasks: tasks.clone(),
         })
     }
@@ -155,39 +166,51 @@ impl Peers {
         self.held_changes.send_modify(|changes| *changes += 1);
     }
 
-    /// What `cell` is to hear of tunnels here, as far as it differs from what it was `told`.
-    fn news(&self, cell: CellId, told: &mut HashMap<TenantId, Vec<String>>) -> Vec<HeldTunnels> {
+    /// What `cell` is to hear of tunnels here, as far as it differs from what it was `told`, and whether there is
+    /// more than fits into one frame: a cell that comes back hears of all clusters at once.
+    fn news(&self, cell: CellId, told: &mut HashMap<TenantId, Vec<String>>) -> (Vec<HeldTunnels>, bool) {
         let held = self.held.lock();
         told.retain(|cluster, _| held.contains_key(cluster));
-        let mut news = Vec::new();
+        let (mut news, mut bytes) = (Vec::new(), 0);
         for (cluster, held) in held.iter().filter(|(_, held)| held.cells.contains(&cell)) {
             if told.get(cluster) != Some(&held.nodes) {
+                if bytes > FRAME_BYTES {
+                    return (news, true);
+                }
+                bytes += held.nodes.iter().map(String::len).sum::<usize>();
                 told.insert(*cluster, held.nodes.clone());
                 let cluster_id = Bytes::copy_from_slice(cluster.as_uuid().as_bytes());
                 news.push(HeldTunnels { cluster_id, nodes: held.nodes.clone() });
             }
         }
-        news
+        (news, false)
     }
 
-    fn note_elsewhere(&self, cluster: TenantId, cell: CellId, nodes: Vec<String>) {
+    /// A number for a connection that another cell has dialled.
+    fn exchange_begins(&self) -> u64 {
+        self.next_exchange.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn note_elsewhere(&self, cluster: TenantId, cell: CellId, exchange: u64, nodes: Vec<String>) {
         let mut elsewhere = self.elsewhere.write();
         if nodes.is_empty() {
             elsewhere.remove(&(cluster, cell));
         } else {
-            elsewhere.insert((cluster, cell), nodes);
+            elsewhere.insert((cluster, cell), Elsewhere { nodes, exchange });
         }
     }
 
-    fn forget_tunnels_of(&self, cell: CellId) {
-        self.elsewhere.write().retain(|(_, at), _| *at != cell);
+    /// A cell's connection has ended, and with it what was said on it. It may have dialled anew before the end
+    /// of the old one was noticed here, and what it said then holds: it says it only once.
+    fn exchange_ended(&self, cell: CellId, exchange: u64) {
+        self.elsewhere.write().retain(|(_, at), said| *at != cell || said.exchange != exchange);
     }
 
     /// The one of `cells` that holds the node's tunnel.
     pub(crate) fn holder(&self, cluster: TenantId, cells: &[CellId], node: &str) -> Option<CellId> {
         let elsewhere = self.elsewhere.read();
         let holds = |cell: &&CellId| {
-            elsewhere.get(&(cluster, **cell)).is_some_and(|nodes| nodes.iter().any(|one| one == node))
+            elsewhere.get(&(cluster, **cell)).is_some_and(|said| said.nodes.iter().any(|one| one == node))
         };
         cells.iter().find(holds).copied()
     }
@@ -195,7 +218,8 @@ impl Peers {
     /// All nodes of the cluster whose tunnel ends at one of `cells`.
     pub(crate) fn nodes_elsewhere(&self, cluster: TenantId, cells: &[CellId]) -> Vec<String> {
         let elsewhere = self.elsewhere.read();
-        cells.iter().filter_map(|cell| elsewhere.get(&(cluster, *cell))).flatten().cloned().collect()
+        let said = cells.iter().filter_map(|cell| elsewhere.get(&(cluster, *cell)));
+        said.flat_map(|said| &said.nodes).cloned().collect()
     }
 
     fn link_to(&self, cell: CellId) -> Option<Arc<Link>> {
@@ -231,4 +255,66 @@ impl Transport for Peers {
 fn tenant(bytes: &[u8]) -> Option<TenantId> {
     let text = uuid::Uuid::from_slice(bytes).ok()?;
     Some(TenantId::from_uuid(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers() -> Arc<Peers> {
+        let config = Config {
+            id: CellId::generate(),
+            data_dir: "/nowhere".into(),
+            rpc_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            api_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            any_port_if_taken: false,
+            providers: Vec::new(),
+            ca_pem: String::new(),
+            cert_pem: String::new(),
+            key_pem: String::new(),
+        };
+        Peers::new(&config, &Tasks::new())
+    }
+
+    #[test]
+    fn what_a_cell_says_anew_outlives_its_old_connection() {
+        let peers = peers();
+        let (cluster, cell, other) = (TenantId::generate(), CellId::generate(), CellId::generate());
+        let cells = [cell, other];
+        let (old, new) = (peers.exchange_begins(), peers.exchange_begins());
+        peers.note_elsewhere(cluster, cell, old, vec!["n1".to_owned(), "n2".to_owned()]);
+        peers.note_elsewhere(cluster, other, peers.exchange_begins(), vec!["n3".to_owned()]);
+        assert_eq!(peers.nodes_elsewhere(cluster, &cells), ["n1", "n2", "n3"]);
+        // It dials again, says what it holds now, and only then the end of the old connection is noticed.
+        peers.note_elsewhere(cluster, cell, new, vec!["n2".to_owned()]);
+        peers.exchange_ended(cell, old);
+        assert_eq!(peers.nodes_elsewhere(cluster, &cells), ["n2", "n3"]);
+        assert_eq!(peers.holder(cluster, &cells, "n2"), Some(cell));
+        peers.exchange_ended(cell, new);
+        assert_eq!(peers.nodes_elsewhere(cluster, &cells), ["n3"]);
+        assert_eq!(peers.holder(cluster, &cells, "n2"), None);
+    }
+
+    #[test]
+    fn news_of_many_tunnels_come_in_frames_that_are_taken() {
+        let peers = peers();
+        let (cell, other) = (CellId::generate(), CellId::generate());
+        let nodes = |count: usize| (0..count).map(|number| format!("{number:060}")).collect::<Vec<_>>();
+        for number in 0..12 {
+            let of = if number < 10 { cell } else { other };
+            peers.hold(TenantId::generate(), vec![peers.me, of], nodes(5_000));
+        }
+        let (mut told, mut frames) = (HashMap::new(), Vec::new());
+        loop {
+            let (news, more) = peers.news(cell, &mut told);
+            let bytes: usize = news.iter().flat_map(|held| &held.nodes).map(String::len).sum();
+            assert!(bytes < MAX_FRAME_BYTES / 4, "{bytes}");
+            frames.push(news.len());
+            if !more {
+                break;
+            }
+        }
+        assert!(frames.len() > 1 && frames.iter().sum::<usize>() == 10, "{frames:?}");
+        assert_eq!(peers.news(cell, &mut told), (Vec::new(), false), "all is said");
+    }
 }

@@ -23,6 +23,10 @@ const CHUNK_BYTES: usize = 32 << 10;
 const PIPE_BYTES: usize = 64 << 10;
 const CHUNKS: usize = 2;
 
+/// How long the other cell may take to have its node dial. Longer than it waits itself, so that its reason
+/// arrives before ours is made up.
+const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// A stream to `address` as `node` sees it, through `cell`, which holds the node's tunnel.
 pub(crate) async fn open(
     peers: &Peers,
@@ -42,9 +46,15 @@ pub(crate) async fn open(
     };
     // The channel is empty.
     let _ = chunks.try_send(chunk(Message::Open(asked)));
-    let answer = client.relay(ReceiverStream::new(outbound)).await;
-    let mut inbound = answer.map_err(|status| gone(status.message().to_owned()))?.into_inner();
-    let first = inbound.message().await.map_err(|status| gone(status.message().to_owned()))?;
+    let asking = async {
+        let mut inbound = client.relay(ReceiverStream::new(outbound)).await?.into_inner();
+        let first = inbound.message().await?;
+        Ok::<_, Status>((first, inbound))
+    };
+    let late =
+        |_| io::Error::new(io::ErrorKind::TimedOut, format!("node {node}: cell {cell} does not answer"));
+    let answered = tokio::time::timeout(OPEN_PATIENCE, asking).await.map_err(late)?;
+    let (first, inbound) = answered.map_err(|status| gone(status.message().to_owned()))?;
     match first.and_then(|chunk| chunk.message) {
         Some(Message::Opened(opened)) if opened.refused.is_empty() => {}
         Some(Message::Opened(opened)) => {

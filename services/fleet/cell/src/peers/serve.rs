@@ -59,8 +59,9 @@ impl Peer for PeerService {
         let _ = frames.try_send(Ok(hello));
         let shared = self.0.clone();
         self.0.tasks.spawn(async move {
-            answer(&shared, cell, inbound, frames).await;
-            shared.peers.forget_tunnels_of(cell);
+            let exchange = shared.peers.exchange_begins();
+            answer(&shared, cell, exchange, inbound, frames).await;
+            shared.peers.exchange_ended(cell, exchange);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(outbound))))
     }
@@ -97,6 +98,7 @@ fn names<T>(request: &Request<T>) -> Vec<String> {
 async fn answer(
     shared: &Arc<Shared>,
     from: CellId,
+    exchange: u64,
     mut inbound: Streaming<PeerFrame>,
     frames: mpsc::Sender<Result<PeerFrame, Status>>,
 ) {
@@ -109,7 +111,7 @@ async fn answer(
             // Of clusters that are not open yet as well: it is said once. Whether that cell has a replica is
             // looked at when it matters.
             if let Some(cluster) = tenant(&held.cluster_id) {
-                shared.peers.note_elsewhere(cluster, from, held.nodes);
+                shared.peers.note_elsewhere(cluster, from, exchange, held.nodes);
             }
         }
         if frame.beat > 0 {
