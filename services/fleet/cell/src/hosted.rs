@@ -1,12 +1,14 @@
 //! One cluster on this cell: opened, served, led, stopped.
 
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base_clock::SharedClock;
 use base_ids::{CellId, TenantId};
 use base_net::tasks::Tasks;
+use futures::FutureExt;
 use store_mvcc::{Key, Term};
 use store_raft::Group;
 use tenant_apiserver::ControlPlane;
@@ -246,8 +248,49 @@ fn start_loops(
         ..tenant_controllers::Config::new(holder, hosted.plane.pki().ca_pem())
     };
     let scheduler = tenant_scheduler::Config { holder: holder.to_owned() };
-    loops.spawn(Scheduler::run(api_for("kube-scheduler"), clock.clone(), scheduler, stop.clone()));
-    loops.spawn(Seat::lead(hosted.clone(), clock.clone(), term, stop.clone()));
-    loops.spawn(Controllers::run(api_for, clock.clone(), config, stop.clone()));
+    let (id, clock) = (hosted.id(), clock.clone());
+    loops.spawn(keep(id, "scheduler", {
+        let (api_for, clock, stop) = (api_for.clone(), clock.clone(), stop.clone());
+        move || Scheduler::run(api_for("kube-scheduler"), clock.clone(), scheduler.clone(), stop.clone())
+    }));
+    loops.spawn(keep(id, "cloud", {
+        let (hosted, clock, stop) = (hosted.clone(), clock.clone(), stop.clone());
+        move || Seat::lead(hosted.clone(), clock.clone(), term, stop.clone())
+    }));
+    loops.spawn(keep(id, "controllers", {
+        let stop = stop.clone();
+        move || Controllers::run(api_for.clone(), clock.clone(), config.clone(), stop.clone())
+    }));
     (term, stop, loops)
+}
+
+/// Between a loop's panic and its next life.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+/// Runs one of a leader's loops to its end, which comes with the leadership's. One that panics begins anew: it keeps
+/// nothing that outlives it, and without it the cluster would be left alone until another replica leads, which may
+/// be never.
+async fn keep<F: Future<Output = ()>>(cluster: TenantId, name: &str, run: impl Fn() -> F) {
+    while AssertUnwindSafe(run()).catch_unwind().await.is_err() {
+        tracing::error!(tenant = %cluster, name, "a loop of the leader panicked; it begins anew");
+        tokio::time::sleep(AFTER_PANIC).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_panics_begins_anew() {
+        let lives = AtomicU32::new(0);
+        let run = || async {
+            tokio::task::yield_now().await;
+            assert!(lives.fetch_add(1, Ordering::Relaxed) >= 2, "as a defect would");
+        };
+        keep(TenantId::generate(), "test", run).await;
+        assert_eq!(lives.load(Ordering::Relaxed), 3, "it ends when it returns");
+    }
 }

@@ -1,9 +1,9 @@
 //! A process that hosts many clusters' control planes.
 //!
 //! [`Cell::start`] opens every cluster assigned to it, accepts clients (told apart by TLS server name) and
-//! takes orders from the manager over gRPC. A cluster may have replicas on other cells (`peers`). Assignments are on its own disk, so it serves on when the
-//! manager is away. `hosted` is one cluster's life: group, API server, and on the Raft leader the
-//! controllers and the scheduler.
+//! takes orders from the manager over gRPC. A cluster may have replicas on other cells (`peers`). Assignments
+//! are on its own disk, so it serves on when the manager is away. `hosted` is one cluster's life: group, API
+//! server, and on the Raft leader the controllers, the scheduler and the cloud loops.
 //!
 //! Not here: what a cluster is (`tenant/*`), how bytes are kept (`store/*`), who may have one (manager).
 
