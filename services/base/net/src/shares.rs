@@ -32,10 +32,16 @@ impl<K: Eq + Hash + Clone> Shares<K> {
 
     /// One more for `party`; `None` when it holds its most.
     pub fn take(&self, party: K) -> Option<Share<K>> {
+        self.take_up_to(party, self.most)
+    }
+
+    /// The same, where right now no party may hold more than `most`. Who holds more already keeps it.
+    pub fn take_up_to(&self, party: K, most: usize) -> Option<Share<K>> {
+        let most = most.min(self.most);
         // Counting cannot panic half-way, so a poisoned lock is as good as any.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let count = held.entry(party.clone()).or_insert(0);
-        if *count >= self.most {
+        if *count >= most {
             if *count == 0 {
                 held.remove(&party);
             }

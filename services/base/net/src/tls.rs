@@ -26,6 +26,10 @@ pub fn install_crypto_provider() {
     });
 }
 
+/// `unrecognized_name`, fatal (RFC 6066), as bytes: what a client gets before any handshake that names a server
+/// nobody is. It learns that the name is at fault, not the network.
+pub const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
 /// Which client certificates a server wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {

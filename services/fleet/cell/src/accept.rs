@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base_ids::TenantId;
+use base_net::tls::UNRECOGNIZED_NAME;
 use rustls::server::Acceptor;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::Shared;
@@ -14,11 +16,15 @@ use crate::Shared;
 /// A client that has not finished its handshake by then is let go.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `unrecognized_name`, fatal (RFC 6066): what a stranger gets, whether a cluster never was or is gone.
-const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+/// Connections open at the same time, of all clusters together. Gateways bound their own; this is for when there
+/// are several, or somebody reaches the cell without one. Who comes then waits in the kernel's backlog.
+const MAX_CONNECTIONS: usize = 50_000;
 
 pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
+        // Closed never: it is ours.
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let serving = shared.clone();
@@ -26,6 +32,7 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>) {
                     if let Err(error) = serve(stream, &serving).await {
                         tracing::debug!(%peer, %error, "connection ended");
                     }
+                    drop(slot);
                 });
             }
             Err(error) => {
@@ -57,6 +64,7 @@ async fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let hello = start.client_hello();
     let id = hello.server_name().and_then(|name| name.split('.').next()).and_then(TenantId::from_dns_label);
     let Some(hosted) = id.and_then(|id| shared.cluster(id)) else {
+        // The same whether it never was or is gone.
         let mut stream = start.io;
         stream.write_all(&UNRECOGNIZED_NAME).await?;
         return Err(std::io::Error::other("no such cluster here"));

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use base_net::shares::{Share, Shares};
 use base_net::tasks::Tasks;
-use nix::sys::socket::{setsockopt, sockopt::IpFreebind};
+use base_net::tls::UNRECOGNIZED_NAME;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{IpFreebind, KeepAlive, TcpKeepCount, TcpKeepIdle, TcpKeepInterval};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -31,9 +33,13 @@ pub use routes::{RouteError, Routes};
 /// what a process may have in file descriptors (`ulimit -n` of 65,536 on the machines we run on), halved.
 const MAX_CONNECTIONS: usize = 30_000;
 
-/// Of these, how many may be one cluster's: its clients must not lock out everybody else's. Nodes keep a handful
-/// each, people fewer.
-const MAX_PER_NAME: usize = MAX_CONNECTIONS / 8;
+/// One cluster may hold so much of what is *left*: its clients must not lock out everybody else's, and neither must
+/// those of somebody who has a few clusters. While the gateway is empty that is an eighth of it, and the less is left,
+/// the less one may take. Nodes keep a handful each, people fewer.
+const SHARE_OF_THE_REST: usize = 8;
+
+/// What a cluster may hold however full the gateway is, as long as it is not.
+const ALWAYS_PER_NAME: usize = 64;
 
 /// Connections of one address that have not said what they want. An honest one says it within milliseconds, so
 /// this also suffices for thousands of clients behind one address.
@@ -44,6 +50,12 @@ const BACKLOG: u32 = 1024;
 
 /// How long a client may go on after its cell has said its last; it may stay half-open for ever otherwise.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A connection that has been quiet for so long is asked whether it is there; after three unanswered questions it
+/// is not. Between them they take two minutes, which a laptop's short sleep survives.
+const KEEP_ALIVE_IDLE_SECONDS: u32 = 60;
+const KEEP_ALIVE_INTERVAL_SECONDS: u32 = 20;
+const KEEP_ALIVE_PROBES: u32 = 3;
 
 /// How long a client may take to send its ClientHello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -104,7 +116,7 @@ pub async fn run(config: Config, tasks: &Tasks) -> Result<(), GatewayError> {
     let bounds = Bounds {
         slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         silent: Shares::new(MAX_SILENT_PER_ADDRESS),
-        named: Shares::new(MAX_PER_NAME),
+        named: Shares::new(MAX_CONNECTIONS / SHARE_OF_THE_REST),
     };
     for listener in listeners {
         tasks.spawn(accept_all(listener, routes.clone(), backends.clone(), bounds.clone(), tasks.clone()));
@@ -120,6 +132,14 @@ struct Bounds {
     named: Shares<String>,
 }
 
+impl Bounds {
+    /// One more connection of the cluster called `name`, if it may have it.
+    fn share(&self, name: &str) -> Option<Share<String>> {
+        let most = self.slots.available_permits() / SHARE_OF_THE_REST;
+        self.named.take_up_to(name.to_owned(), most.max(ALWAYS_PER_NAME))
+    }
+}
+
 async fn accept_all(listener: TcpListener, routes: Routes, backends: Backends, bounds: Bounds, tasks: Tasks) {
     loop {
         // The slot comes first: a full gateway leaves newcomers in the kernel's backlog.
@@ -127,9 +147,9 @@ async fn accept_all(listener: TcpListener, routes: Routes, backends: Backends, b
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let Some(silent) = bounds.silent.take(peer.ip().to_canonical()) else { continue };
-                let (routes, backends, named) = (routes.clone(), backends.clone(), bounds.named.clone());
+                let (routes, backends, bounds) = (routes.clone(), backends.clone(), bounds.clone());
                 tasks.spawn(async move {
-                    if let Err(why) = route(stream, silent, &routes, &backends, &named).await {
+                    if let Err(why) = route(stream, silent, &routes, &backends, &bounds).await {
                         tracing::debug!(%peer, %why, "connection not routed");
                     }
                     drop(slot);
@@ -167,24 +187,22 @@ async fn route(
     silent: Share<IpAddr>,
     routes: &Routes,
     backends: &Backends,
-    named: &Shares<String>,
+    bounds: &Bounds,
 ) -> Result<(), NotRouted> {
-    client.set_nodelay(true)?;
+    prepare(&client)?;
     let hello = tokio::time::timeout(HELLO_TIMEOUT, hello::read(&mut client))
         .await
         .map_err(|_| NotRouted::Slow)??;
     let name = hello.server_name;
     let Some(addresses) = routes.wait_for(&name, ROUTE_PATIENCE).await else {
-        // `unrecognized_name`, RFC 6066: the client learns that the name is at fault, not the network.
-        const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
-        client.write_all(&ALERT).await?;
+        client.write_all(&UNRECOGNIZED_NAME).await?;
         return Err(NotRouted::UnknownName(name));
     };
     // It has spoken, and of a cluster that exists: what it may hold is that cluster's affair from now on.
     drop(silent);
-    let Some(_share) = named.take(name.clone()) else { return Err(NotRouted::Crowded(name)) };
+    let Some(_share) = bounds.share(&name) else { return Err(NotRouted::Crowded(name)) };
     let (address, mut cell) = connect(&name, &addresses, backends).await?;
-    cell.set_nodelay(true)?;
+    prepare(&cell)?;
     cell.write_all(&hello.bytes).await?;
     if addresses.len() == 1 {
         // Nobody else could serve the client, and the cell may only have been slow.
@@ -196,6 +214,17 @@ async fn route(
         // The client dials again, and gets to another replica.
         () = dies.cancelled() => Err(NotRouted::Died { name, address }),
     }
+}
+
+/// Sets what both sides of a connection need: nothing waits for the other's acknowledgement, and a peer whose
+/// machine vanished without a word is found out, where it would hold its slot for ever.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    setsockopt(stream, KeepAlive, &true)?;
+    setsockopt(stream, TcpKeepIdle, &KEEP_ALIVE_IDLE_SECONDS)?;
+    setsockopt(stream, TcpKeepInterval, &KEEP_ALIVE_INTERVAL_SECONDS)?;
+    setsockopt(stream, TcpKeepCount, &KEEP_ALIVE_PROBES)?;
+    Ok(())
 }
 
 /// Copies both ways until the cell is done. A client that will send no more may still listen; a cell that has
@@ -318,5 +347,28 @@ mod tests {
         assert!(matches!(gone, Ok(Ok(0) | Err(_))), "{gone:?}");
         assert_eq!(bounds.slots.available_permits(), 6 - 1, "two are held, one is ready for the next");
         tasks.stop(Duration::from_secs(1)).await;
+    }
+
+    #[test]
+    fn many_greedy_clusters_leave_room_for_a_modest_one() {
+        const SLOTS: usize = 8_000;
+        let bounds = Bounds {
+            slots: Arc::new(Semaphore::new(SLOTS)),
+            silent: Shares::new(1),
+            named: Shares::new(SLOTS / SHARE_OF_THE_REST),
+        };
+        let mut held = Vec::new();
+        let mut take = |name: &str| {
+            let Some(share) = bounds.share(name) else { return false };
+            held.push((bounds.slots.clone().try_acquire_owned().expect("a slot"), share));
+            true
+        };
+        // An eighth each would be all of it after eight.
+        for number in 0..20 {
+            while take(&format!("greedy-{number}")) {}
+        }
+        for _ in 0..ALWAYS_PER_NAME {
+            assert!(take("modest"), "nothing is left for one that asks for little");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The routing table: from the manager, kept on disk.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +23,6 @@ pub(crate) type Table = HashMap<String, Vec<SocketAddr>>;
 pub enum RouteError {
     #[error("{} cannot be read", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is damaged; remove it, the manager sends a new one", path.display())]
-    Damaged { path: PathBuf, source: serde_json::Error },
 }
 
 /// Which cells serve which server name. Clones share one table.
@@ -33,11 +32,14 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The table of the last run; empty at the first.
+    /// The table of the last run; empty at the first, and where it is damaged.
     pub fn load(path: &Path) -> Result<Routes, RouteError> {
         let table = match std::fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|source| RouteError::Damaged { path: path.to_owned(), source })?,
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                // The manager sends a new one, and a gateway that does not start would not even ask.
+                tracing::error!(file = %path.display(), %error, "damaged routing table; waiting for the manager's");
+                Table::new()
+            }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Table::new(),
             Err(source) => return Err(RouteError::Read { path: path.to_owned(), source }),
         };
@@ -63,7 +65,10 @@ impl Routes {
     fn save(&self, path: &Path) -> std::io::Result<()> {
         let bytes = serde_json::to_vec(&*self.table.borrow())?;
         let fresh = path.with_extension("new");
-        std::fs::write(&fresh, bytes)?;
+        let mut file = std::fs::File::create(&fresh)?;
+        file.write_all(&bytes)?;
+        // Renamed before it is on the disk, it could be an empty file after a power cut.
+        file.sync_all()?;
         std::fs::rename(&fresh, path)
     }
 }
@@ -107,4 +112,26 @@ async fn stream(config: &Config, routes: &Routes) -> Result<(), Box<dyn std::err
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_table_outlives_the_process_and_a_damaged_one_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("routes.json");
+        let known = async |routes: Routes| routes.wait_for("c1", Duration::ZERO).await;
+        let routes = Routes::load(&path).unwrap();
+        assert_eq!(known(routes.clone()).await, None);
+        let address = SocketAddr::from(([127, 0, 0, 1], 7));
+        routes.replace(HashMap::from([("c1".to_owned(), vec![address])]));
+        routes.save(&path).unwrap();
+        assert_eq!(known(Routes::load(&path).unwrap()).await, Some(vec![address]));
+        std::fs::write(&path, b"{\"c1\": [").unwrap();
+        assert_eq!(known(Routes::load(&path).unwrap()).await, None);
+        // What cannot be read at all is another matter: it may be there.
+        assert!(matches!(Routes::load(dir.path()), Err(RouteError::Read { .. })));
+    }
 }
