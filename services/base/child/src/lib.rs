@@ -3,8 +3,9 @@
 //! A child writes one line of JSON to its standard output once it serves; its standard error is its log.
 //! [`Recipe::keep_running`] is for one that must come up, [`Recipe::keep_trying`] for one that may not.
 
-use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How long a child may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Where a child's last words are looked for: logs grow for years.
+const LAST_WORDS_BYTES: u64 = 64 << 10;
 
 /// Before a child that died is started again; doubled each time up to the longest.
 const RESTART_DELAY: Duration = Duration::from_millis(200);
@@ -102,7 +106,12 @@ impl Recipe {
                         () = stop.cancelled() => return,
                     }
                     delay = (delay * 2).min(LONGEST_RESTART_DELAY);
-                    match self.start(READY_TIMEOUT).await {
+                    // Dropped when it is to stop meanwhile, which kills the child.
+                    let started = tokio::select! {
+                        started = self.start(READY_TIMEOUT) => started,
+                        () = stop.cancelled() => return,
+                    };
+                    match started {
                         Ok((again, said)) => {
                             child = again;
                             delay = RESTART_DELAY;
@@ -193,12 +202,22 @@ impl Recipe {
 
     /// The last line of its log: a child that fails says why there.
     fn last_words(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let log = tail(&self.log, LAST_WORDS_BYTES).unwrap_or_default();
         match log.lines().rev().find(|line| !line.trim().is_empty()) {
             Some(line) => line.strip_prefix("roadstead: ").unwrap_or(line).to_owned(),
             None => format!("see {}", self.log.display()),
         }
     }
+}
+
+/// The end of a file that may be large.
+fn tail(path: &Path, bytes: u64) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+    let mut end = Vec::new();
+    file.take(bytes).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
 fn describe(status: std::io::Result<ExitStatus>) -> String {

@@ -12,14 +12,20 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Replaces `path` by `content`; readers see the old or the new file, never half of one. Mode 0600.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
-    let fresh = path.with_extension("new");
+    // The whole name and more: files that differ in their extension alone must not share it.
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let fresh = Path::new(&fresh);
     let write = || -> std::io::Result<()> {
         // Left behind by a crash, possibly with other permissions.
-        let _ = fs::remove_file(&fresh);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        let _ = fs::remove_file(fresh);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(fresh)?;
         file.write_all(content)?;
         file.sync_all()?;
-        fs::rename(&fresh, path)
+        fs::rename(fresh, path)?;
+        // Else a power cut could bring the old one back.
+        File::open(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
+            .sync_all()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
 }
@@ -93,7 +99,7 @@ mod tests {
     fn secrets_are_private_even_over_an_old_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        fs::write(path.with_extension("new"), "left over").unwrap();
+        fs::write(dir.path().join("token.new"), "left over").unwrap();
         write_private(&path, b"secret").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(read_text(&path).unwrap().as_deref(), Some("secret"));

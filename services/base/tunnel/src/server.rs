@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -73,6 +73,10 @@ pub struct Registry {
 struct Shared {
     nodes: Mutex<HashMap<String, Connected>>,
     pending: Mutex<HashMap<u64, Pending>>,
+    /// What is left of each node's streams. They go on when a newer connection takes over, so what they hold is
+    /// the node's and not the connection's: else one that connects over and over would have no bound. Lives as
+    /// long as a connection or a stream does.
+    slots: Mutex<HashMap<String, Weak<Semaphore>>>,
     next_stream: AtomicU64,
     next_generation: AtomicU64,
     changes: watch::Sender<u64>,
@@ -107,6 +111,7 @@ impl Registry {
             shared: Arc::new(Shared {
                 nodes: Mutex::default(),
                 pending: Mutex::default(),
+                slots: Mutex::default(),
                 next_stream: AtomicU64::new(1),
                 next_generation: AtomicU64::new(1),
                 changes: watch::Sender::new(0),
@@ -229,6 +234,17 @@ impl Shared {
         self.changes.send_modify(|count| *count += 1);
     }
 
+    fn slots_of(&self, node: &str) -> Arc<Semaphore> {
+        let mut slots = self.slots.lock();
+        slots.retain(|_, slots| slots.strong_count() > 0);
+        if let Some(known) = slots.get(node).and_then(Weak::upgrade) {
+            return known;
+        }
+        let fresh = Arc::new(Semaphore::new(STREAMS_PER_NODE));
+        slots.insert(node.to_owned(), Arc::downgrade(&fresh));
+        fresh
+    }
+
     /// Takes the pending stream `id`, if it was asked of `node`.
     fn take(&self, node: &str, id: u64) -> Option<Pending> {
         let mut pending = self.pending.lock();
@@ -304,7 +320,7 @@ impl<H: DialHandler> tunnel_server::Tunnel for Endpoint<H> {
                 generation,
                 instance: instance.clone(),
                 control: control.clone(),
-                slots: Arc::new(Semaphore::new(STREAMS_PER_NODE)),
+                slots: self.shared.slots_of(&node),
                 superseded: superseded.clone(),
             },
         );

@@ -315,6 +315,27 @@ async fn the_newest_connection_of_a_name_wins() {
     round_trip(world.open(echo().await).await, pattern(1, 1000)).await;
 }
 
+/// Streams go on when a newer connection takes over, so a node that connects over and over would have as many as it
+/// likes if they counted against the connection.
+#[tokio::test]
+async fn a_new_connection_is_no_way_around_the_limit_on_streams() {
+    let world = World::new();
+    let _first = world.node("n1", "first", NoDials).await;
+    let address = echo().await;
+    let mut held = Vec::new();
+    for _ in 0..STREAMS_PER_NODE {
+        held.push(world.open(address).await);
+    }
+    let _second = world.node("n1", "second", NoDials).await;
+    let refused = within("the refusal", world.registry.open("n1", address)).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    held.pop();
+    round_trip(world.open(address).await, pattern(1, 1000)).await;
+    // Another node has its own.
+    let _other = world.node("n2", "other", NoDials).await;
+    within("open", world.registry.open("n2", address)).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_drained_node_dials_anew_and_keeps_its_streams() {
     let world = World::new();

@@ -112,7 +112,10 @@ impl Assignments {
     pub(crate) fn remove(&self, id: TenantId) -> Result<(), AssignmentError> {
         let mut known = self.known.lock();
         let path = self.path(id);
-        match fs::remove_file(&path) {
+        // On disk as well when it returns: nobody asks again, and one that came back would be an error at every
+        // start, since its data is gone.
+        let remove = || fs::remove_file(&path).and_then(|()| File::open(&self.dir)?.sync_all());
+        match remove() {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(source) => return Err(AssignmentError::Io { path, source }),
