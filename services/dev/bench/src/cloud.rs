@@ -1,8 +1,9 @@
-//! Load balancers and machines of the provider `local`. Needs root.
+//! Load balancers and machines of the provider `local`, beside everything that the fleet holds by then. Needs
+//! root.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use dev_testkit::{ApiClient, Fleet};
 use fleet_model::{CreateNodePool, NodePoolState};
 use hdrhistogram::Histogram;
@@ -15,7 +16,8 @@ const SERVICES: usize = 50;
 const MACHINES: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub async fn figures(fleet: &Fleet) -> Result<Vec<Row>> {
+/// From the answer to a Service's creation to its address, one after the other.
+pub async fn balancers(fleet: &Fleet) -> Result<Vec<Row>> {
     let api = ApiClient::new(&fleet.kubeconfig()?)?;
     let mut times = Histogram::<u64>::new(3)?;
     for number in 0..SERVICES {
@@ -32,25 +34,27 @@ pub async fn figures(fleet: &Fleet) -> Result<Vec<Row>> {
                 break;
             }
             if started.elapsed() > PATIENCE {
-                bail!("no address within {PATIENCE:?}: {service}");
+                let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Service";
+                let events =
+                    api.get(events).await.map_or_else(|error| error.to_string(), |list| list.to_string());
+                bail!("no address within {PATIENCE:?}: {service}; events: {events}; logs:\n{}", fleet.logs());
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         times.record(micros(started.elapsed()))?;
     }
-    let mut rows = vec![
+    Ok(vec![
         Row::new(
             format!("Service of type LoadBalancer to address, {SERVICES}, p50"),
             millis(times.value_at_quantile(0.5)),
             "under 1 s",
         ),
         Row::new("the same, p99", millis(times.value_at_quantile(0.99)), ""),
-    ];
-    rows.push(machines(fleet).await.context("machines")?);
-    Ok(rows)
+    ])
 }
 
-async fn machines(fleet: &Fleet) -> Result<Row> {
+/// From the request for a pool until all its machines are Ready nodes.
+pub async fn machines(fleet: &Fleet) -> Result<Vec<Row>> {
     let client = fleet.client()?;
     let demo = "demo".parse()?;
     let request = CreateNodePool {
@@ -67,10 +71,10 @@ async fn machines(fleet: &Fleet) -> Result<Row> {
         let now = client.node_pool(&demo, &demo, pool.id).await?;
         if now.ready == MACHINES && now.state == NodePoolState::Ready {
             let took = millis(micros(started.elapsed()));
-            return Ok(Row::new(format!("pool of {MACHINES} to Ready nodes"), took, "under 10 s"));
+            return Ok(vec![Row::new(format!("pool of {MACHINES} to Ready nodes"), took, "under 10 s")]);
         }
         if started.elapsed() > PATIENCE {
-            bail!("not Ready within {PATIENCE:?}: {now:?}");
+            bail!("not Ready within {PATIENCE:?}: {now:?}; logs:\n{}", fleet.logs());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

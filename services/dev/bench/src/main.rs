@@ -24,64 +24,83 @@ struct Arguments {
     #[arg(long)]
     binary: PathBuf,
     /// Clusters to create
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = at_least_one)]
     clusters: usize,
     /// ConfigMaps to create
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 20_000, value_parser = at_least_one)]
     writes: usize,
     /// Cells to kill
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 9, value_parser = at_least_one)]
     kills: usize,
     /// Pods to list
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     pods: usize,
     /// The checkout, for figures of the console; needs its built pages, Node and Chromium
     #[arg(long)]
     sources: Option<PathBuf>,
 }
 
+/// A figure over nothing is none.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("a whole number from 1".to_owned()),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// Rows, and what could not be measured: it is said at the end, and takes no other figure with it.
+#[derive(Default)]
+struct Measured {
+    rows: Vec<Row>,
+    missing: Vec<anyhow::Error>,
+}
+
+impl Measured {
+    fn take(&mut self, what: &'static str, found: Result<Vec<Row>>) {
+        match found.context(what) {
+            Ok(found) => self.rows.extend(found),
+            Err(error) => self.missing.push(error),
+        }
+    }
+}
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut measured = Measured::default();
     let fleet = Fleet::start_binary(&arguments.binary, Options { demo: true, ..Options::default() })?;
-    let mut rows = runtime.block_on(measure(&fleet, &arguments))?;
-    // What cannot be measured is said, and takes no other figure with it.
-    let mut missing = Vec::new();
-    let mut take = |found: Result<Vec<Row>>| match found {
-        Ok(found) => rows.extend(found),
-        Err(error) => missing.push(error),
-    };
-    if dev_testkit::is_root() {
-        take(runtime.block_on(cloud::figures(&fleet)).context("cloud"));
-    }
+    runtime.block_on(measure(&fleet, &arguments, &mut measured));
     if let Some(sources) = &arguments.sources {
-        take(console::figures(&fleet, sources).context("console"));
+        measured.take("console", console::figures(&fleet, sources));
     }
     drop(fleet);
     let options = Options { cells: 3, demo: false, ..Options::default() };
     let fleet = Fleet::start_binary(&arguments.binary, options)?;
-    rows.extend(runtime.block_on(measure_replicas(&fleet, &arguments))?);
-    print(&rows);
-    match missing.is_empty() {
+    runtime.block_on(measure_replicas(&fleet, &arguments, &mut measured));
+    drop(fleet);
+    print(&measured.rows);
+    match measured.missing.is_empty() {
         true => Ok(()),
         false => bail!(
             "not measured: {}",
-            missing.iter().map(|one| format!("{one:#}")).collect::<Vec<_>>().join("; ")
+            measured.missing.iter().map(|one| format!("{one:#}")).collect::<Vec<_>>().join("; ")
         ),
     }
 }
 
-async fn measure(fleet: &Fleet, arguments: &Arguments) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    rows.extend(rows::clusters(fleet, arguments.clusters).await.context("clusters")?);
-    rows.extend(rows::writes(fleet, arguments.writes).await.context("writes")?);
-    rows.extend(rows::list(fleet, arguments.pods).await.context("list")?);
-    Ok(rows)
+/// One cell with many clusters; what comes later is measured beside all that came before.
+async fn measure(fleet: &Fleet, arguments: &Arguments, measured: &mut Measured) {
+    measured.take("clusters", rows::clusters(fleet, arguments.clusters).await);
+    measured.take("writes", rows::writes(fleet, arguments.writes).await);
+    measured.take("list", rows::list(fleet, arguments.pods).await);
+    if dev_testkit::is_root() {
+        measured.take("load balancers", cloud::balancers(fleet).await);
+        measured.take("machines", cloud::machines(fleet).await);
+    }
 }
 
-async fn measure_replicas(fleet: &Fleet, arguments: &Arguments) -> Result<Vec<Row>> {
+async fn measure_replicas(fleet: &Fleet, arguments: &Arguments, measured: &mut Measured) {
     let (clusters, writes) = (arguments.clusters.min(50), arguments.writes.min(5_000));
-    let mut rows = replicas::one_and_three(fleet, clusters, writes).await.context("replicas")?;
-    rows.extend(replicas::kill(fleet, arguments.kills).await.context("killed cells")?);
-    Ok(rows)
+    measured.take("replicas", replicas::one_and_three(fleet, clusters, writes).await);
+    measured.take("killed cells", replicas::kill(fleet, arguments.kills).await);
 }

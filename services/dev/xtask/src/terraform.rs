@@ -57,7 +57,13 @@ pub fn install(root: &Path, target: &Path) -> Result<()> {
         .or_else(|| folder("HOME").map(|home| home.join(".local/share")))
         .context("there is no HOME to put the provider in; set XDG_DATA_HOME")?;
     let version = env!("CARGO_PKG_VERSION");
-    let place = data.join("terraform/plugins").join(SOURCE).join(version).join("linux_amd64");
+    // Terraform's own names for what this program runs on, after Go's.
+    let machine = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let place = data.join("terraform/plugins").join(SOURCE).join(version).join(format!("linux_{machine}"));
     let program = place.join(format!("terraform-provider-roadstead_v{version}"));
     let built = target.join("release/terraform-provider-roadstead");
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
