@@ -253,14 +253,7 @@ pub(crate) fn name_of(object: &Object) -> Result<Slug, Diagnostic> {
 }
 
 fn id_of(state: &Object) -> Result<TenantId, Diagnostic> {
-    let text = state.text("id").unwrap_or_default();
-    text.parse().map_err(|_| {
-        Diagnostic::error(
-            "The state has no usable id",
-            format!("{text:?} is no id of a cluster. Take it out with `terraform state rm` and import it."),
-        )
-        .at("id")
-    })
+    super::id_of(state, "cluster")
 }
 
 /// The cluster as a state; `before` is the plan or the state that it follows.

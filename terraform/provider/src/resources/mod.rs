@@ -9,7 +9,11 @@ mod join_token;
 pub(crate) mod kubeconfig;
 mod node_pool;
 
+use std::str::FromStr;
+
+use crate::diagnostic::Diagnostic;
 use crate::resource::Resource;
+use crate::value::Object;
 
 pub fn all() -> Vec<Box<dyn Resource>> {
     vec![
@@ -19,6 +23,18 @@ pub fn all() -> Vec<Box<dyn Resource>> {
         Box::new(api_token::ApiTokens),
         Box::new(kubeconfig::Kubeconfigs),
     ]
+}
+
+/// The id in a state, of what `kind` says. States are files that people edit.
+fn id_of<T: FromStr>(state: &Object, kind: &str) -> Result<T, Diagnostic> {
+    let text = state.text("id").unwrap_or_default();
+    text.parse().map_err(|_| {
+        Diagnostic::error(
+            "The state has no usable id",
+            format!("{text:?} is no id of a {kind}. Take it out with `terraform state rm` and import it."),
+        )
+        .at("id")
+    })
 }
 
 #[cfg(test)]

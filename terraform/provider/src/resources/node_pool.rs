@@ -12,7 +12,7 @@ use fleet_model::{
 
 use crate::diagnostic::Diagnostic;
 use crate::resource::{Call, Failed, Looked, Resource, client_refused, create_when_free};
-use crate::resources::cluster::{finished, labels_change, labels_of, name_of, named};
+use crate::resources::cluster::{finished, labels_change, labels_of, name_of};
 use crate::resources::{checks, timeouts};
 use crate::schema::{Attribute, Schema};
 use crate::value::{Object, Value};
@@ -86,8 +86,13 @@ impl Resource for NodePools {
 
     async fn create(&self, call: &Call, planned: &Object) -> Result<Object, Failed> {
         let org = call.organization(planned)?;
-        let cluster = cluster_of(planned)?;
+        let given = cluster_of(planned)?;
         let request = request(planned)?;
+        let what = format!("create the node pool {} of {given}", request.name);
+        // Before anything is made: a pool whose state lacks the cluster's id is lost when the cluster is renamed.
+        let found = call.client().cluster(&org, given).await;
+        let id = found.map_err(|error| client_refused(&what, &error).at("cluster"))?.id;
+        let cluster = ClusterRef::Id(id);
         let create = |call: Call| {
             let (org, cluster, request) = (org.clone(), cluster.clone(), request.clone());
             async move {
@@ -117,15 +122,12 @@ impl Resource for NodePools {
                 Ok(found.is_some_and(|pool| pool.state == NodePoolState::Deleting))
             }
         };
-        let what = format!("create the node pool {} of {cluster}", request.name);
         let made = create_when_free(call, create, is_leaving)
             .await
             .map_err(|error| error.told(&what))?;
         let mut begun = state_of(&made, planned);
         begun.set("organization", org.as_str());
-        if let Ok(Some(found)) = named(call.client(), &org, &cluster.to_string()).await {
-            begun.set("cluster_id", found.id.to_string());
-        }
+        begun.set("cluster_id", id.to_string());
         match settled(call, &org, &begun, made).await {
             Ok(pool) => Ok(state_of(&pool, &begun)),
             Err(why) => Err(why.leaving(begun)),
@@ -331,14 +333,7 @@ fn cluster_of(object: &Object) -> Result<ClusterRef, Diagnostic> {
 }
 
 fn id_of(state: &Object) -> Result<NodePoolId, Diagnostic> {
-    let text = state.text("id").unwrap_or_default();
-    text.parse().map_err(|_| {
-        Diagnostic::error(
-            "The state has no usable id",
-            format!("{text:?} is no id of a node pool. Take it out with `terraform state rm` and import it."),
-        )
-        .at("id")
-    })
+    super::id_of(state, "node pool")
 }
 
 /// The pool as a state; `before` is the plan or the state that it follows, and has what the pool does not
