@@ -324,11 +324,12 @@ impl Host {
         if member.is_closed() {
             return failed(WriteError::Closed.to_string());
         }
-        // A cell without a replica has nothing to say in the group. One that has just been added speaks
-        // before the entry that adds it is applied here, and is believed what any leader is.
-        if !member.cells().contains(&from)
-            && !matches!(request, Request::Append(_) | Request::Snapshot { .. })
-        {
+        // A cell without a replica has nothing to say in the group, or one that is no longer its own could write
+        // what it likes into every cluster. Only a replica that knows of nobody yet believes whoever fills it. (Once
+        // replicas can be added, who speaks before the entry that adds it is applied here has to be known from
+        // elsewhere.)
+        let cells = member.cells();
+        if !cells.is_empty() && !cells.contains(&from) {
             return failed(format!("cell {from} has no replica of {tenant}"));
         }
         member.receive(request).await.encode()

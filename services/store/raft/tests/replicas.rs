@@ -371,6 +371,10 @@ async fn a_stranger_is_not_answered_in_a_group() {
     message.extend(&entry);
     let answer = host.receive(cells.tenant, stranger, &message).await;
     assert!(String::from_utf8_lossy(&answer).contains("has no replica"), "{answer:?}");
+    // Entries of a leader in term 99: vote, nothing before, nothing committed, none.
+    let takeover = [2, 1, 4, 1, 99, 2, 1, 0, 0, 0];
+    let answer = host.receive(cells.tenant, stranger, &takeover).await;
+    assert!(String::from_utf8_lossy(&answer).contains("has no replica"), "{answer:?}");
     let answer = host.receive(cells.tenant, cells.ids[1], &message).await;
     assert_eq!(answer[..2], [2, 10], "a member's is taken: {answer:?}");
     let answer = host.receive(cells.tenant, cells.ids[1], b"nonsense").await;
