@@ -136,7 +136,7 @@ impl Call {
         loop {
             let ticket = journal.begin(&digest, &fresh, Timestamp::now()).map_err(CreateError::Journal)?;
             let keyed = self.client().with_key(&ticket.key)?;
-            match self.patiently(ticket.repeated, || send(keyed.clone())).await {
+            match send(keyed).await {
                 Ok(made) => {
                     let id = id(&made);
                     if ticket.repeated && !is_there(self.client().clone(), id.clone()).await? {
@@ -148,30 +148,13 @@ impl Call {
                     return Ok(made);
                 }
                 Err(error) => {
-                    // A refusal made nothing. Without an answer nobody knows, so the note stays.
-                    if error.status().is_some_and(|status| (400..500).contains(&status)) {
+                    // A refusal made nothing. Without an answer nobody knows, and whoever is not let in hears
+                    // nothing of an earlier try; the note stays then.
+                    if error.status().is_some_and(is_judgement) {
                         journal.forget(&ticket.key).map_err(CreateError::Journal)?;
                     }
                     return Err(error.into());
                 }
-            }
-        }
-    }
-
-    /// The first request under a repeated key may still be being carried out: the manager says 409 until it
-    /// has an answer.
-    async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
-        &self,
-        repeated: bool,
-        send: impl Fn() -> F,
-    ) -> Result<T, ClientError> {
-        let until = self.until.min(Instant::now() + Duration::from_secs(20));
-        loop {
-            match send().await {
-                Err(error) if repeated && error.status() == Some(409) && Instant::now() < until => {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
-                }
-                other => return other,
             }
         }
     }
@@ -205,6 +188,11 @@ impl Call {
 
 pub fn new_key() -> String {
     format!("terraform-{}", uuid::Uuid::new_v4())
+}
+
+/// Whether a status says that the request itself was looked at, and nothing made of it.
+fn is_judgement(status: u16) -> bool {
+    (400..500).contains(&status) && !matches!(status, 401 | 403 | 408 | 429)
 }
 
 fn is_passing(error: &ClientError) -> bool {

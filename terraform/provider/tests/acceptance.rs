@@ -344,6 +344,19 @@ resource "roadstead_api_token" "two" {
     Ok(())
 }
 
+/// A manager that died in the middle of a creation and is back says for some seconds that it is at it still. That
+/// is no refusal: taken for one, the next apply would find the name taken, by what this one had made.
+#[test]
+fn a_creation_that_goes_on_is_waited_for() -> Result<()> {
+    let Stage { terraform, fake, _runtime } = written(WEB)?;
+    fake.world().still_running = 8;
+    terraform.apply()?;
+    assert_eq!(fake.world().changes, ["POST /api/v1/organizations/acme/clusters"]);
+    assert_eq!(fake.world().still_running, 0);
+    ensure!(terraform.plan()?.is_empty(), "{:?}", terraform.plan()?);
+    Ok(())
+}
+
 #[test]
 fn a_provider_alone_says_what_it_is() -> Result<()> {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_terraform-provider-roadstead")).output()?;

@@ -11,7 +11,7 @@ mod identity;
 mod lifecycle;
 mod wait;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base_ids::{OperationId, Slug};
 use fleet_model::{
@@ -26,9 +26,13 @@ use serde::de::DeserializeOwned;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tries of one request whose answer got lost or that is still running, and the pause between two.
+/// Tries of one request whose answer got lost, and the pause between two.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long an earlier try of the same request is waited for. A manager that died in the middle of it and is back
+/// knows only after ten seconds that nobody is at it any more.
+const EARLIER_TRY: Duration = Duration::from_secs(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -41,6 +45,10 @@ pub enum ClientError {
         #[source]
         cause: reqwest::Error,
     },
+    /// An earlier try of the same request has not come to its end; what comes of it is not known. Sent again
+    /// under the same key it changes nothing twice.
+    #[error("the manager at {server} has not come to an end with this request; ask again in a while")]
+    Undecided { server: String },
     #[error("the manager at {server} answered something that is not its API")]
     Answer {
         server: String,
@@ -199,9 +207,8 @@ impl Client {
     ) -> Result<reqwest::Response, ClientError> {
         let key = (method == Method::POST)
             .then(|| self.key.clone().unwrap_or_else(|| OperationId::generate().to_string()));
-        let mut tries = 0;
+        let (mut tries, began) = (1, Instant::now());
         loop {
-            tries += 1;
             let mut request =
                 self.http.request(method.clone(), format!("{}{path}", self.server)).timeout(REQUEST_TIMEOUT);
             if !self.token.is_empty() {
@@ -215,14 +222,19 @@ impl Client {
             }
             match request.send().await {
                 Ok(response) if response.status().is_success() => return Ok(response),
-                // The first try of the same request is still being carried out.
+                // An earlier try of the same request is still being carried out. It is no refusal, and must not look
+                // like one: whoever takes it for one forgets what the request may have made.
                 Ok(response)
-                    if tries < TRIES
-                        && key.is_some()
+                    if key.is_some()
                         && response.status() == StatusCode::CONFLICT
-                        && response.headers().contains_key("retry-after") => {}
+                        && response.headers().contains_key("retry-after") =>
+                {
+                    if began.elapsed() > EARLIER_TRY {
+                        return Err(ClientError::Undecided { server: self.server.clone() });
+                    }
+                }
                 Ok(response) => return Err(self.problem(response).await),
-                Err(cause) if tries < TRIES && !cause.is_connect() && !cause.is_timeout() => {}
+                Err(cause) if tries < TRIES && !cause.is_connect() && !cause.is_timeout() => tries += 1,
                 Err(cause) => return Err(ClientError::Unreachable { server: self.server.clone(), cause }),
             }
             tokio::time::sleep(PAUSE).await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
 use base_net::pki::{Ca, Profile, YEAR};
@@ -35,6 +35,8 @@ pub struct World {
     pub changes: Vec<String>,
     /// Changes are made and never answered.
     pub silent: bool,
+    /// So many creations are made, and then said to be going on still, as after a crash of the manager.
+    pub still_running: u32,
     /// Every request is refused with this.
     pub refuse: Option<u16>,
     /// State of new and changed pools, and their message; `ready` else.
@@ -127,9 +129,9 @@ async fn serve(
     body: Bytes,
 ) -> Response {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let (status, answer, silent) = {
+    let (status, answer, silent, going_on) = {
         let mut world = fake.world();
-        let (status, answer) = if text("authorization") != format!("Bearer {TOKEN}") {
+        let (mut status, mut answer) = if text("authorization") != format!("Bearer {TOKEN}") {
             problem(401, "sign in first")
         } else if let Some(status) = world.refuse {
             problem(status, "not today")
@@ -137,7 +139,12 @@ async fn serve(
             let body = String::from_utf8_lossy(&body).into_owned();
             world.keyed(&fake, &method, uri.path(), text("idempotency-key"), &body)
         };
-        (status, answer, world.silent && method != Method::GET)
+        let going_on = method == Method::POST && world.still_running > 0;
+        if going_on {
+            world.still_running -= 1;
+            (status, answer) = problem(409, "the first request with this key is not answered yet");
+        }
+        (status, answer, world.silent && method != Method::GET, going_on)
     };
     if silent {
         // The change is made; its answer is lost.
@@ -145,7 +152,11 @@ async fn serve(
     }
     let kind = if status.is_success() { "application/json" } else { "application/problem+json" };
     let body = if status == StatusCode::NO_CONTENT { String::new() } else { answer.to_string() };
-    (status, [("content-type", kind)], body).into_response()
+    let mut response = (status, [("content-type", kind)], body).into_response();
+    if going_on {
+        response.headers_mut().insert("retry-after", HeaderValue::from_static("1"));
+    }
+    response
 }
 
 fn problem(status: u16, detail: &str) -> (StatusCode, Value) {

@@ -54,7 +54,9 @@ fn of(error: &ClientError) -> u8 {
             429 | 500.. => UNAVAILABLE,
             _ => FAILED,
         },
-        ClientError::Unreachable { .. } | ClientError::StillRunning { .. } => UNAVAILABLE,
+        ClientError::Unreachable { .. }
+        | ClientError::Undecided { .. }
+        | ClientError::StillRunning { .. } => UNAVAILABLE,
         ClientError::Key { .. } => USAGE,
         ClientError::Answer { .. } | ClientError::Ca(_) | ClientError::Ended(_) => FAILED,
     }
