@@ -269,6 +269,7 @@ mod tests {
             api_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             any_port_if_taken: false,
             providers: Vec::new(),
+            egress: Default::default(),
             ca_pem: String::new(),
             cert_pem: String::new(),
             key_pem: String::new(),
