@@ -528,6 +528,20 @@ fn rules_compile_and_cost_little() {
             "S.properties[v].x-kubernetes-validations[0].messageExpression: messageExpression must evaluate to a string",
         ],
     );
+    check_rules(
+        with(json!({"type": "string", rules: [{"rule": "self.find(')') == ''"}]})),
+        &[
+            "S.properties[v].x-kubernetes-validations[0].rule: program instantiation failed: error parsing regexp: unexpected ): `)`",
+        ],
+    );
+    check_rules(
+        with(json!({"type": "string", rules: [{"rule": "true", "messageExpression": "self.find(')')"}]})),
+        &[
+            "S.properties[v].x-kubernetes-validations[0].messageExpression: messageExpression instantiation failed: error parsing regexp: unexpected ): `)`",
+        ],
+    );
+    // What a call comes to is taken to be as large as what the rule is about.
+    check_rules(with(json!({"type": "string", "maxLength": 20, rules: rule("!self.split('.').exists(x, x.matches('^0[0-9]+$'))")})), &[]);
     // A rule is not looked at where the schema below it is wrong.
     check_rules(
         json!({"type": "object", "properties": {"v": {"type": "object", "properties": {"f": {"type": "integer"}},

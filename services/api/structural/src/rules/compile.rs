@@ -65,11 +65,7 @@ fn compile_rule(schema: &Schema, rule: &Rule, env: &Env) -> Compiled {
     let program = match expression(env, &rule.rule, &Type::Bool) {
         Ok(program) => program,
         Err(Wrong::Issues(issues)) => {
-            compiled.program = Err(format!("compilation failed: {issues}"));
-            return compiled;
-        }
-        Err(Wrong::Whole(why)) => {
-            compiled.program = Err(why);
+            compiled.program = Err(issues);
             return compiled;
         }
         Err(Wrong::Type) => {
@@ -82,8 +78,9 @@ fn compile_rule(schema: &Schema, rule: &Rule, env: &Env) -> Compiled {
     if !rule.message_expression.is_empty() {
         let message = expression(env, &rule.message_expression, &Type::String);
         compiled.message = Some(message.map_err(|wrong| match wrong {
-            Wrong::Issues(issues) => format!("messageExpression compilation failed: {issues}"),
-            Wrong::Whole(why) => why.replacen("program instantiation", "messageExpression instantiation", 1),
+            Wrong::Issues(issues) => {
+                format!("messageExpression {}", issues.strip_prefix("program ").unwrap_or(&issues))
+            }
             Wrong::Type => "messageExpression must evaluate to a string".to_owned(),
         }));
     }
@@ -96,15 +93,10 @@ fn compile_rule(schema: &Schema, rule: &Rule, env: &Env) -> Compiled {
 
 enum Wrong {
     Issues(String),
-    Whole(String),
     Type,
 }
 
 fn expression(env: &Env, source: &str, wanted: &Type) -> Result<Program, Wrong> {
-    let program = api_cel::compile(env, source).map_err(|issues| match issues.as_slice() {
-        // Of no place in the source: patterns that are not regular expressions.
-        [one] if one.stage == api_cel::Stage::Instantiate => Wrong::Whole(api_cel::explain(&issues)),
-        issues => Wrong::Issues(api_cel::render(issues)),
-    })?;
+    let program = api_cel::compile(env, source).map_err(|issues| Wrong::Issues(api_cel::explain(&issues)))?;
     if program.output() == wanted { Ok(program) } else { Err(Wrong::Type) }
 }
