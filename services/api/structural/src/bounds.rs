@@ -9,6 +9,8 @@ use std::cell::Cell;
 use api_machinery::{FieldError, shortened};
 use serde_json::Value;
 
+use crate::schema::Schema;
+
 /// Errors about one object. Nobody reads more.
 pub(crate) const MAX_ERRORS: usize = 1000;
 
@@ -20,6 +22,106 @@ pub(crate) const MAX_SHOWN_BYTES: usize = 16 << 10;
 
 /// Checks of a value against a schema, or what takes as long: seconds of work.
 const MAX_STEPS: u64 = 20_000_000;
+
+/// Patterns of one schema, and its rules: each is compiled and kept. The largest definitions people write have
+/// some hundred.
+const MAX_PATTERNS: usize = 5000;
+const MAX_RULES: usize = 5000;
+
+/// What all patterns of a schema may come to, in states of an automaton: about 100 MB.
+const MAX_PATTERN_STATES: u64 = 1_000_000;
+
+/// Why a schema is too much to compile, if it is.
+pub(crate) fn too_much_to_compile(schema: &Schema) -> Option<String> {
+    let (mut patterns, mut rules, mut states) = (0, 0, 0_u64);
+    schema.any(&mut |schema| {
+        rules += schema.rules.len();
+        if let Some(pattern) = &schema.pattern {
+            patterns += 1;
+            states = states.saturating_add(pattern_states(pattern.as_str()));
+        }
+        patterns > MAX_PATTERNS || rules > MAX_RULES || states > MAX_PATTERN_STATES
+    });
+    if patterns > MAX_PATTERNS {
+        Some(format!("must have at most {MAX_PATTERNS} patterns"))
+    } else if rules > MAX_RULES {
+        Some(format!("must have at most {MAX_RULES} x-kubernetes-validations"))
+    } else if states > MAX_PATTERN_STATES {
+        Some("must have smaller patterns: repetitions multiply what they repeat".to_owned())
+    } else {
+        None
+    }
+}
+
+/// Roughly: what is repeated counts as often as it may be.
+fn pattern_states(pattern: &str) -> u64 {
+    /// Sums up to here, and the last thing, which a count may follow.
+    #[derive(Default)]
+    struct Group {
+        before: u64,
+        last: u64,
+    }
+    impl Group {
+        fn add(&mut self, states: u64) {
+            self.before = self.before.saturating_add(self.last);
+            self.last = states;
+        }
+        fn states(&self) -> u64 {
+            self.before.saturating_add(self.last).saturating_add(2)
+        }
+    }
+    let mut groups = vec![Group::default()];
+    let mut chars = pattern.chars().peekable();
+    let mut in_class = false;
+    while let Some(char) = chars.next() {
+        let top = groups.len() - 1;
+        match char {
+            // Classes of Unicode are hundreds of ranges.
+            '\\' => {
+                let is_unicode = matches!(chars.next(), Some('p' | 'P'));
+                if is_unicode && chars.peek() == Some(&'{') {
+                    chars.by_ref().find(|&char| char == '}');
+                }
+                let states = if is_unicode { 300 } else { 1 };
+                if in_class {
+                    groups[top].last = groups[top].last.saturating_add(states);
+                } else {
+                    groups[top].add(states);
+                }
+            }
+            ']' => in_class = false,
+            _ if in_class => {}
+            '[' => {
+                in_class = true;
+                groups[top].add(if chars.peek() == Some(&'^') { 10 } else { 2 });
+            }
+            '(' => groups.push(Group::default()),
+            ')' if top > 0 => {
+                let states = groups.pop().map_or(0, |group| group.states());
+                groups[top - 1].add(states);
+            }
+            '{' => {
+                let mut count = 0_u64;
+                let mut most = 1;
+                while let Some(&next) = chars.peek()
+                    && (next.is_ascii_digit() || next == ',')
+                {
+                    chars.next();
+                    match next.to_digit(10) {
+                        Some(digit) => count = count.saturating_mul(10).saturating_add(digit.into()),
+                        None => count = 0,
+                    }
+                    most = most.max(count);
+                }
+                chars.next_if_eq(&'}');
+                groups[top].last = groups[top].last.saturating_mul(most);
+            }
+            '.' => groups[top].add(5),
+            _ => groups[top].add(1),
+        }
+    }
+    groups.iter().map(Group::states).fold(0, u64::saturating_add)
+}
 
 /// What is left to do at most.
 pub(crate) struct Work(Cell<u64>);
@@ -82,6 +184,45 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn repetitions_multiply() {
+        for (pattern, least, most) in [
+            ("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", 100, 300),
+            ("a{3}", 3, 10),
+            ("(a{10}){10}", 100, 200),
+            ("((a{1000}){1000}){1000}", 1_000_000_000, u64::MAX),
+            ("\\p{L}{253}", 75_000, 80_000),
+            ("a\\{1000}", 1, 20),
+            ("))((", 1, 20),
+        ] {
+            let states = pattern_states(pattern);
+            assert!((least..=most).contains(&states), "{pattern}: {states}");
+        }
+    }
+
+    #[test]
+    fn schemas_to_compile_have_an_end() {
+        let schema = |count: usize, member: serde_json::Value| {
+            let properties: serde_json::Map<String, Value> =
+                (0..count).map(|key| (key.to_string(), member.clone())).collect();
+            Schema::read(&json!({"properties": properties})).unwrap()
+        };
+        let rules = json!({"x-kubernetes-validations": [{"rule": "true"}]});
+        for (count, member, fine) in [
+            (
+                200,
+                json!({"pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$"}),
+                true,
+            ),
+            (MAX_PATTERNS + 1, json!({"pattern": "a"}), false),
+            (20, json!({"pattern": "(a{1000}){100}"}), false),
+            (MAX_RULES, rules.clone(), true),
+            (MAX_RULES + 1, rules, false),
+        ] {
+            assert_eq!(too_much_to_compile(&schema(count, member)).is_none(), fine);
+        }
+    }
 
     #[test]
     fn what_is_shown_has_an_end() {

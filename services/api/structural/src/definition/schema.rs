@@ -38,6 +38,10 @@ pub(super) fn validate(
     how: How<'_>,
     errors: &mut Vec<FieldError>,
 ) {
+    if let Some(why) = bounds::too_much_to_compile(schema) {
+        errors.push(at.forbidden(why));
+        return;
+    }
     let mut found = Vec::new();
     if how.status {
         root_with_status(at, schema, written, &mut found);

@@ -541,7 +541,12 @@ fn rules_compile_and_cost_little() {
         ],
     );
     // What a call comes to is taken to be as large as what the rule is about.
-    check_rules(with(json!({"type": "string", "maxLength": 20, rules: rule("!self.split('.').exists(x, x.matches('^0[0-9]+$'))")})), &[]);
+    check_rules(
+        with(
+            json!({"type": "string", "maxLength": 20, rules: rule("!self.split('.').exists(x, x.matches('^0[0-9]+$'))")}),
+        ),
+        &[],
+    );
     // A rule is not looked at where the schema below it is wrong.
     check_rules(
         json!({"type": "object", "properties": {"v": {"type": "object", "properties": {"f": {"type": "integer"}},
