@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::library;
+use crate::go_regex;
+use crate::library::{self, MAX_TEXT_BYTES, Pattern};
 use crate::limits::PER_CALL_LIMIT;
 use crate::plan::{Attr, Base, Call, Fold, FoldKind, Node, Qualifier, QualifierKind};
 use crate::runtime_cost;
@@ -68,7 +69,7 @@ impl EvalError {
         EvalError::failed(format!("no such key: {key}"))
     }
     /// Cannot be made up for by the other side of an `||`.
-    fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         !matches!(self, EvalError::Failed(_))
     }
 }
@@ -83,11 +84,16 @@ pub(crate) struct Meter {
     pub cost: u64,
     limit: u64,
     work: u64,
+    /// Patterns that were no constants, compiled: a loop asks for the same one again and again.
+    patterns: Vec<(String, Pattern)>,
 }
+
+/// Patterns kept during one evaluation.
+const MAX_PATTERNS: usize = 16;
 
 impl Meter {
     pub fn new(limit: u64) -> Meter {
-        Meter { cost: 0, limit, work: 0 }
+        Meter { cost: 0, limit, work: 0, patterns: Vec::new() }
     }
     pub fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
@@ -99,6 +105,26 @@ impl Meter {
     }
     pub fn limit(&self) -> u64 {
         self.limit
+    }
+    /// Makes a text of so many bytes, where that is not charged for by its length.
+    pub fn produce(&mut self, bytes: usize) -> Result<(), EvalError> {
+        if bytes > MAX_TEXT_BYTES {
+            return Err(EvalError::failed("resulting text is too long"));
+        }
+        self.work(bytes as u64 / 2)
+    }
+    /// Compiling takes far longer than matching does, and nothing is charged for it.
+    pub fn pattern(&mut self, text: &str) -> Result<Pattern, EvalError> {
+        if let Some((_, pattern)) = self.patterns.iter().find(|(known, _)| known == text) {
+            return Ok(pattern.clone());
+        }
+        self.work(go_regex::weight(text).saturating_mul(10).saturating_add(1000 + 10 * text.len() as u64))?;
+        let pattern = Pattern::new(text)?;
+        if self.patterns.len() >= MAX_PATTERNS {
+            self.patterns.remove(0);
+        }
+        self.patterns.push((text.to_owned(), pattern.clone()));
+        Ok(pattern)
     }
 }
 

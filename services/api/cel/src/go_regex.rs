@@ -9,23 +9,98 @@ use regex::{Regex, RegexBuilder};
 /// Bytes a compiled pattern may take. Counts multiply (`(a{1000}){1000}`), so this needs an end; Go's is of
 /// the same order (it refuses counts beyond 1000 and programs of more than some 128 MB).
 const COMPILED_BYTES: usize = 8 << 20;
+/// Bytes that each thread may keep for a pattern to be quick with. Most take a few KiB.
+const CACHE_BYTES: usize = 256 << 10;
 
 /// The error is worded as Go's where that can be told.
 pub fn compile(text: &str) -> Result<Regex, String> {
     let parsing = |why: String| format!("error parsing regexp: {why}");
     let translated = translate(text).map_err(parsing)?;
-    RegexBuilder::new(&translated).size_limit(COMPILED_BYTES).nest_limit(250).build().map_err(|error| {
-        parsing(match &error {
-            regex::Error::CompiledTooBig(_) => format!("expression too large: `{text}`"),
-            _ if unbalanced(text) > 0 => format!("missing closing ): `{text}`"),
-            _ if unbalanced(text) < 0 => format!("unexpected ): `{text}`"),
-            _ => {
-                let message = error.to_string();
-                let last = message.lines().last().unwrap_or_default().trim();
-                format!("{}: `{text}`", last.strip_prefix("error: ").unwrap_or(last))
-            }
+    RegexBuilder::new(&translated)
+        .size_limit(COMPILED_BYTES)
+        .dfa_size_limit(CACHE_BYTES)
+        .nest_limit(250)
+        .build()
+        .map_err(|error| {
+            parsing(match &error {
+                regex::Error::CompiledTooBig(_) => format!("expression too large: `{text}`"),
+                _ if unbalanced(text) > 0 => format!("missing closing ): `{text}`"),
+                _ if unbalanced(text) < 0 => format!("unexpected ): `{text}`"),
+                _ => {
+                    let message = error.to_string();
+                    let last = message.lines().last().unwrap_or_default().trim();
+                    format!("{}: `{text}`", last.strip_prefix("error: ").unwrap_or(last))
+                }
+            })
         })
-    })
+}
+
+/// Roughly how many states the compiled pattern has: what compiling it takes in time and memory. Counts
+/// multiply what they stand behind, and classes of Unicode are large.
+pub fn weight(text: &str) -> u64 {
+    let chars: Vec<char> = text.chars().collect();
+    // What each open group holds so far, and the weight of what came last in it.
+    let mut groups: Vec<(u64, u64)> = vec![(0, 0)];
+    let mut at = 0;
+    while at < chars.len() {
+        let (mut end, mut own) = (at + 1, 1);
+        match chars[at] {
+            '\\' => {
+                end += 1;
+                own = 2;
+                if matches!(chars.get(at + 1), Some('p' | 'P')) {
+                    own = 500;
+                    let named = chars.get(at + 2) == Some(&'{');
+                    end +=
+                        if named { chars[at + 2..].iter().take_while(|c| **c != '}').count() + 1 } else { 1 };
+                }
+            }
+            '.' => own = 10,
+            '[' => {
+                own = 10;
+                while end < chars.len() && !(chars[end] == ']' && end > at + 1) {
+                    let class = chars[end] == '\\' && matches!(chars.get(end + 1), Some('p' | 'P'));
+                    own += if class { 500 } else { 2 };
+                    end += 1 + usize::from(chars[end] == '\\');
+                }
+                end += 1;
+            }
+            '(' => {
+                groups.push((0, 0));
+                at = end;
+                continue;
+            }
+            ')' => {
+                own = match groups.pop() {
+                    Some((sum, last)) => sum.saturating_add(last).saturating_add(2),
+                    None => 1,
+                };
+                if groups.is_empty() {
+                    groups.push((0, 0));
+                }
+            }
+            _ => {
+                if let Some(after) = repetition(&chars, at) {
+                    let counts: String = chars[at..after].iter().collect();
+                    let times = counts
+                        .split(|char: char| !char.is_ascii_digit())
+                        .filter_map(|count| count.parse().ok());
+                    let times: u64 = times.max().unwrap_or(1).max(1);
+                    if let Some((_, last)) = groups.last_mut() {
+                        *last = last.saturating_mul(times).saturating_add(1);
+                    }
+                    at = after;
+                    continue;
+                }
+            }
+        }
+        if let Some((sum, last)) = groups.last_mut() {
+            *sum = sum.saturating_add(*last);
+            *last = own;
+        }
+        at = end;
+    }
+    groups.iter().fold(0u64, |all, (sum, last)| all.saturating_add(*sum).saturating_add(*last))
 }
 
 /// Parentheses left open, brackets and escapes taken into account; below zero as soon as one closes nothing.
@@ -338,6 +413,25 @@ mod tests {
         ] {
             let compiled = compile(pattern).unwrap_or_else(|why| panic!("{pattern}: {why}"));
             assert_eq!(compiled.is_match(text), fits, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn weight_is_about_the_states() {
+        for (pattern, least, most) in [
+            ("", 0, 0),
+            ("abc", 3, 3),
+            ("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 30, 90),
+            ("a{100}", 100, 110),
+            ("((a{100}){100}){100}", 1_000_000, 1_100_000),
+            ("\\p{L}{10}", 5000, 6000),
+            ("(((", 0, 10),
+            (")))", 0, 10),
+            ("[", 0, 20),
+            ("a\\", 0, 10),
+        ] {
+            let weight = weight(pattern);
+            assert!((least..=most).contains(&weight), "{pattern} {weight}");
         }
     }
 

@@ -12,7 +12,8 @@ use crate::ast::{ACCUMULATOR, Expr, Kind, op};
 use crate::checker::{Checked, Meaning};
 use crate::escape::unescape;
 use crate::eval::{EvalError, Meter, run};
-use crate::library::{self, Body, Pattern};
+use crate::go_regex;
+use crate::library::{self, Body, MAX_WEIGHT, Pattern};
 use crate::runtime_cost::{self, CallCost};
 use crate::value::{Key, Text, Value};
 
@@ -181,7 +182,7 @@ pub(crate) fn is_known(function: &str) -> bool {
 
 /// The plan and how many slots it needs; or why a constant could not be computed.
 pub(crate) fn plan(checked: &Checked, folds_constants: bool) -> Result<(Node, usize), EvalError> {
-    let mut planner = Planner { checked, folds_constants, scopes: Vec::new(), slots: 0 };
+    let mut planner = Planner { checked, folds_constants, scopes: Vec::new(), slots: 0, weight: 0 };
     let node = planner.node(&checked.expr)?;
     Ok((node, planner.slots))
 }
@@ -191,6 +192,8 @@ struct Planner<'c> {
     folds_constants: bool,
     scopes: Vec<(Arc<str>, usize)>,
     slots: usize,
+    /// Of the constant patterns so far.
+    weight: u64,
 }
 
 impl Planner<'_> {
@@ -332,6 +335,13 @@ impl Planner<'_> {
             ("matches" | "find" | "findAll", Some(Node::Const(Value::String(pattern))))
                 if self.folds_constants =>
             {
+                self.weight = self.weight.saturating_add(go_regex::weight(pattern));
+                if self.weight > MAX_WEIGHT {
+                    return Err(EvalError::failed(format!(
+                        "error parsing regexp: expression too large: `{}`",
+                        &**pattern
+                    )));
+                }
                 Some(Pattern::new(pattern)?)
             }
             _ => None,

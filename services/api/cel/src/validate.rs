@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::ast::{Expr, Id, Kind};
 use crate::checker::Checked;
+use crate::go_regex;
 use crate::issue::{Issue, MAX_ISSUES, Source};
-use crate::library::{Clause, Pattern, Piece, pieces, refusal, time};
+use crate::library::{Clause, MAX_WEIGHT, Pattern, Piece, pieces, refusal, time};
 use crate::types::Type;
 use crate::value::Value;
 
 pub(crate) fn validate(checked: &Checked, source: &Arc<Source>) -> Vec<Issue> {
-    let mut validator = Validator { checked, source, issues: Vec::new() };
+    let mut validator = Validator { checked, source, issues: Vec::new(), weight: 0 };
     validator.mixed(&checked.expr, false);
     checked.expr.walk(&mut |expr| validator.literal(expr));
     checked.expr.walk(&mut |expr| validator.format(expr));
@@ -22,6 +23,8 @@ struct Validator<'c> {
     checked: &'c Checked,
     source: &'c Arc<Source>,
     issues: Vec<Issue>,
+    /// Of the constant patterns so far.
+    weight: u64,
 }
 
 impl Validator<'_> {
@@ -105,7 +108,10 @@ impl Validator<'_> {
             ("duration", Value::String(text)) => time::parse_go_duration(text).is_some(),
             ("timestamp", Value::String(text)) => time::parse_rfc3339(text).is_some(),
             ("timestamp", Value::Int(seconds)) => time::at(*seconds, 0, 0).is_some(),
-            ("matches", Value::String(pattern)) => Pattern::new(pattern).is_ok(),
+            ("matches", Value::String(pattern)) => {
+                self.weight = self.weight.saturating_add(go_regex::weight(pattern));
+                self.weight <= MAX_WEIGHT && Pattern::new(pattern).is_ok()
+            }
             _ => true,
         };
         if !fine {

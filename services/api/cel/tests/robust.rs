@@ -19,8 +19,8 @@ fn run(source: &str) -> String {
     let data = json!({"a": [1, 2, {"b": "c"}], "d": 1.5, "e": null, "f": "text"});
     let numbers = json!([1, 2, 3]);
     let activation = [("x", Value::from_json(&data)), ("l", Value::from_json(&numbers))];
-    // A twentieth of what upstream allows, since this runs unoptimised.
-    match program.eval(&activation, &mut Budget { left: 10_000_000, per_call: 50_000 }) {
+    // A fiftieth of what upstream allows, since this runs unoptimised.
+    match program.eval(&activation, &mut Budget { left: 10_000_000, per_call: 20_000 }) {
         Ok(value) => {
             let _ = value.to_json();
             value.to_string()
@@ -146,6 +146,10 @@ fn growth_is_bounded() {
         "'%.1000f'.format([1.0])".to_owned(),
         "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!'.matches('(a+)+$')".to_owned(),
         "'a'.matches('((a{100}){100}){100}')".to_owned(),
+        "lists.range(9000).exists(y, x.f.matches('((a{100}){100}){9}' + string(y)))".to_owned(),
+        "lists.range(9000).exists(y, x.f.matches('x' + 'y'))".to_owned(),
+        "lists.range(9000).map(y, 'aaaaaaaaaa'.replace('', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb').replace('', 'ccccccccccccccccccccccccccccccccccccccccccc'))".to_owned(),
+        "[".to_owned() + &"x.f.matches('((a{100}){90}){10}'), ".repeat(100) + "true]",
         "l.map(y, string(y) + '(').map(y, x.f.matches(y))".to_owned(),
         "{[1]: 1}".to_owned(),
         "{1.5: 1}".to_owned(),

@@ -1,11 +1,15 @@
 //! `'%s has %d'.format([...])`, as cel-go's strings extension of version 2 does it, for the locale en_US.
 
-use super::{check_length, standard};
+use super::{MAX_TEXT_BYTES, standard};
 use crate::eval::{EvalError, Meter};
 use crate::value::{List, Value, quote_go};
 
 /// Digits after the point that may be asked for; more than any double has.
 const MAX_PRECISION: usize = 1000;
+
+fn check_length(bytes: usize) -> Result<(), EvalError> {
+    if bytes > MAX_TEXT_BYTES { Err(EvalError::failed("resulting text is too long")) } else { Ok(()) }
+}
 
 /// One clause of a format: `%.3f`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +112,7 @@ pub(super) fn format(text: &str, args: &List<'_>, meter: &mut Meter) -> Result<S
         }
         check_length(out.len())?;
     }
+    meter.produce(out.len())?;
     match wrong {
         Some(_) if args.get(next).is_none() => Err(EvalError::failed(format!("index {next} out of range"))),
         Some(message) => Err(EvalError::failed(message)),

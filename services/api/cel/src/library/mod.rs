@@ -17,7 +17,7 @@ mod url;
 
 pub(crate) use format::{Clause, Piece, pieces, refusal};
 pub use named::NamedFormat;
-pub(crate) use regexes::Pattern;
+pub(crate) use regexes::{MAX_WEIGHT, Pattern};
 pub use semver::Semver;
 pub(crate) use standard::{index, insert};
 pub use url::Url;
@@ -29,7 +29,7 @@ use crate::value::Value;
 pub(crate) type Body = for<'a, 'c> fn(&mut Meter, &'c Call, &[Value<'a>]) -> Outcome<'a>;
 
 /// The longest text a function makes. Some make one much longer than what they are charged for.
-const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The body of a function, and its name for good.
 pub(crate) fn body(function: &str) -> Option<(&'static str, Body)> {
@@ -54,8 +54,4 @@ pub(crate) fn body(function: &str) -> Option<(&'static str, Body)> {
 fn no_overload<'a>(call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     let types: Vec<&str> = args.iter().map(Value::type_name).collect();
     Err(EvalError::failed(format!("no such overload: {}({})", call.function, types.join(", "))))
-}
-
-fn check_length(bytes: usize) -> Result<(), EvalError> {
-    if bytes > MAX_TEXT_BYTES { Err(EvalError::failed("resulting text is too long")) } else { Ok(()) }
 }

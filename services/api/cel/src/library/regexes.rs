@@ -8,8 +8,11 @@ use crate::go_regex;
 use crate::plan::Call;
 use crate::value::{List, Value};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pattern(Regex);
+
+/// States that all constant patterns of an expression may have together: they are kept with it.
+pub(crate) const MAX_WEIGHT: u64 = 200_000;
 
 impl Pattern {
     pub fn new(pattern: &str) -> Result<Pattern, EvalError> {
@@ -29,10 +32,9 @@ fn with<'a>(
     if let Some(pattern) = &call.pattern {
         return found(&pattern.0);
     }
-    // Compiling takes far longer than matching does.
-    meter.work(1000 + 20 * pattern.len() as u64)?;
-    match Pattern::new(pattern) {
+    match meter.pattern(pattern) {
         Ok(pattern) => found(&pattern.0),
+        Err(err) if err.is_final() => Err(err),
         Err(err) if call.function == "matches" => Err(err),
         Err(err) => Err(EvalError::failed(format!("Illegal regex: {err}"))),
     }
@@ -63,7 +65,8 @@ fn find_all<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'
         _ => return no_overload(call, args),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    with(meter, call, pattern, |regex| {
+    let mut steps = 0;
+    let found = with(meter, call, pattern, |regex| {
         let mut parts = Vec::new();
         let mut before = None;
         for found in regex.find_iter(text) {
@@ -75,8 +78,11 @@ fn find_all<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'
                 continue;
             }
             before = Some(found.end());
+            steps += 4 + found.as_str().len() as u64 / 2;
             parts.push(found.as_str().to_owned());
         }
         Ok(Value::List(List::texts(parts)))
-    })
+    });
+    meter.work(steps)?;
+    found
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Body, check_length, no_overload, time};
+use super::{Body, no_overload, time};
 use crate::ast::op;
 use crate::eval::{EvalError, Meter, Outcome, bool_value, text_value};
 use crate::plan::Call;
@@ -129,14 +129,14 @@ pub(super) fn sum<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> 
         (Value::Uint(one), Value::Uint(two)) => uint(one.checked_add(*two)),
         (Value::Double(one), Value::Double(two)) => Ok(Value::Double(one + two)),
         (Value::String(one), Value::String(two)) => {
-            check_length(one.len() + two.len())?;
+            meter.produce(one.len() + two.len())?;
             let mut text = String::with_capacity(one.len() + two.len());
             text.push_str(one);
             text.push_str(two);
             text_value(text)
         }
         (Value::Bytes(one), Value::Bytes(two)) => {
-            check_length(one.len() + two.len())?;
+            meter.produce(one.len() + two.len())?;
             Ok(Value::Bytes([&**one, &**two].concat().into()))
         }
         (Value::List(one), Value::List(two)) => one.add(two, meter).map(Value::List),

@@ -1,6 +1,6 @@
 //! Texts: cel-go's strings extension, version 2. Positions are characters.
 
-use super::{Body, check_length, no_overload};
+use super::{Body, no_overload};
 use crate::eval::{EvalError, Meter, Outcome, text_value};
 use crate::plan::Call;
 use crate::value::{List, Value};
@@ -90,7 +90,7 @@ pub(super) fn position<'a>(
     Ok(Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1)))
 }
 
-fn replace<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn replace<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     let (text, old, new, limit) = match args {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
         [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
@@ -100,11 +100,11 @@ fn replace<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let count = text.matches(old.as_str()).count().min(limit);
-    check_length(text.len().saturating_add(count.saturating_mul(new.len())))?;
+    meter.produce(text.len().saturating_add(count.saturating_mul(new.len())))?;
     text_value(text.replacen(old.as_str(), new, limit))
 }
 
-fn split<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn split<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     let (text, separator, limit) = match args {
         [Value::String(text), Value::String(separator)] => (text, separator, -1),
         [Value::String(text), Value::String(separator), Value::Int(limit)] => (text, separator, *limit),
@@ -126,6 +126,7 @@ fn split<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     } else {
         text.splitn(limit, separator.as_str()).map(str::to_owned).collect()
     };
+    meter.work(4 * parts.len() as u64)?;
     Ok(Value::List(List::texts(parts)))
 }
 
@@ -170,8 +171,11 @@ fn join<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
             Value::String(text) => joined.push_str(&text),
             other => return Err(EvalError::failed(format!("join: invalid input: {other}"))),
         }
-        check_length(joined.len())?;
+        if joined.len() > super::MAX_TEXT_BYTES {
+            break;
+        }
     }
+    meter.produce(joined.len())?;
     text_value(joined)
 }
 
