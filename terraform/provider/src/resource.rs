@@ -347,3 +347,30 @@ where
         call.key = new_key();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fleet_model::{FieldProblem, Problem};
+
+    #[test]
+    fn a_refusal_is_shown_at_the_attribute_it_is_about() {
+        for (fields, wanted) in [
+            (&["/size"][..], Some("size")),
+            (&["/labels/example.com~1team", "/size"][..], Some("labels")),
+            (&[""][..], None),
+            (&[][..], None),
+        ] {
+            let problem = Problem {
+                kind: "about:blank".to_owned(),
+                title: "Invalid request".to_owned(),
+                status: 400,
+                detail: "no".to_owned(),
+                errors: fields.iter().map(|field| FieldProblem::new(*field, "no")).collect(),
+            };
+            let told = CreateError::Client(ClientError::Problem(problem)).told("make it");
+            assert_eq!(told.attribute.as_deref(), wanted, "{fields:?}");
+            assert!(told.detail.ends_with("Correct the configuration."), "{told}");
+        }
+    }
+}

@@ -1,4 +1,6 @@
-//! Calls to cells.
+//! Connections to cells, over which everything is asked of them.
+//!
+//! Not here: which cell to ask and what (`replicas`, `lifecycle`, `observe`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +14,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::db::CellRow;
 
 /// A cell that has not answered by then is treated as away; the driver asks again.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A cell that listens takes a connection at once, and of one that does not another replica is asked.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One connection per cell, made on first use and kept.
 pub(crate) struct Cells {
@@ -29,12 +34,13 @@ impl Cells {
         Cells { tls, channels: Mutex::default() }
     }
 
+    /// A client of this cell; nothing is sent before its first call.
     pub(crate) fn client(&self, cell: &CellRow) -> Result<CellClient<Channel>, tonic::transport::Error> {
         if let Some(channel) = self.channels.lock().get(&cell.id) {
             return Ok(CellClient::new(channel.clone()));
         }
         let channel = Endpoint::from_shared(format!("https://{}", cell.rpc_address))?
-            .connect_timeout(Duration::from_secs(2))
+            .connect_timeout(CONNECT_TIMEOUT)
             .timeout(CALL_TIMEOUT)
             .tls_config(self.tls.clone())?
             .connect_lazy();
