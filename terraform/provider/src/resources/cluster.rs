@@ -90,9 +90,7 @@ impl Resource for Clusters {
             }
         };
         let what = format!("create the cluster {}", request.name);
-        let made = create_when_free(call, create, is_leaving)
-            .await
-            .map_err(|error| error.told(&what))?;
+        let made = create_when_free(call, create, is_leaving).await.map_err(|error| error.told(&what))?;
         match ready(call, &org, made.id).await {
             Ok(cluster) => Ok(state_of(&cluster, planned)),
             Err(why) => Err(why.leaving(state_of(&made, planned))),

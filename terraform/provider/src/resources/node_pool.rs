@@ -122,9 +122,7 @@ impl Resource for NodePools {
                 Ok(found.is_some_and(|pool| pool.state == NodePoolState::Deleting))
             }
         };
-        let made = create_when_free(call, create, is_leaving)
-            .await
-            .map_err(|error| error.told(&what))?;
+        let made = create_when_free(call, create, is_leaving).await.map_err(|error| error.told(&what))?;
         let mut begun = state_of(&made, planned);
         begun.set("organization", org.as_str());
         begun.set("cluster_id", id.to_string());
