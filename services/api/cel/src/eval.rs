@@ -525,7 +525,10 @@ impl<'a> Machine<'_, 'a> {
                 });
                 self.fold_over(fold, each)
             }
-            other => Err(EvalError::failed(format!("got '{}', expected iterable type", other.type_name()))),
+            other if fold.var2.is_some() => {
+                Err(EvalError::failed(format!("unsupported comprehension range type: {}", go_type(&other))))
+            }
+            other => Err(EvalError::failed(format!("got '{}', expected iterable type", go_type(&other)))),
         }
     }
 
@@ -621,6 +624,24 @@ impl<'a> Machine<'_, 'a> {
             Err(err) if err.is_final() => Err(err),
             outcome => Ok(outcome),
         }
+    }
+}
+
+/// What Go calls the type of such a value, which is all that cel-go says of it here.
+fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Duration(_) => "types.Duration",
+        Value::Optional(_) => "*types.Optional",
+        Value::Type(_) => "*types.Type",
+        _ => "ref.Val",
     }
 }
 

@@ -170,6 +170,19 @@ fn maps_and_objects() {
     ]);
 }
 
+/// A name that comes of no declared data is taken to be as large as the whole: what upstream accepts of rules
+/// that take texts apart hangs on it.
+#[test]
+fn parts_of_results_are_as_large_as_the_root() {
+    let decl = Decl::from_schema(&json!({"type": "string", "maxLength": 20}), false, "selfType").unwrap();
+    let env = Env::kubernetes().declared("self", decl.into());
+    let estimate = |source: &str| {
+        compile(&env, source).unwrap_or_else(|issues| panic!("{}", explain(&issues))).cost().max
+    };
+    assert_eq!(estimate("!self.split('.').exists(x, x.matches('^0[0-9]+$'))"), 2579);
+    assert_eq!(estimate("self.split('.').all(x, int(x) < 256)"), 498);
+}
+
 struct Everybody;
 impl Authorize for Everybody {
     fn check(&self, question: &Question) -> Decision {

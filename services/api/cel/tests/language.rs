@@ -103,6 +103,11 @@ fn data() {
         ("object.spec.ports[-1] == 1", "index out of bounds: -1"),
         ("object.spec['y']", "no such key: y"),
         ("object.spec.replicas + 'a'", "no such overload"),
+        ("object.spec.nothing + 1", "no such overload: _+_"),
+        ("object.spec < 1", "no such overload: _<_"),
+        ("object.spec.replicas < 'a'", "no such overload"),
+        ("object.spec.replicas.lowerAscii()", "no such overload: lowerAscii(int)"),
+        ("object.spec.replicas.startsWith('a')", "no such overload"),
         ("object.spec.replicas.foo", "no such key: foo"),
         ("object.spec.paused && object.spec.x || object.spec.y", "no such key: y"),
         ("optional.none().value()", "optional.none() dereference"),
@@ -166,7 +171,8 @@ fn macros() {
     ]);
     fails(&[
         ("['a', 'a'].transformMapEntry(i, v, {v: i})", "insert failed: key a already exists"),
-        ("object.spec.replicas.all(x, true)", "got 'int', expected iterable type"),
+        ("object.spec.replicas.all(x, true)", "got 'types.Int', expected iterable type"),
+        ("object.spec.replicas.all(k, v, true)", "unsupported comprehension range type: types.Int"),
     ]);
 }
 

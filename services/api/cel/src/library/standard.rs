@@ -23,10 +23,10 @@ pub(super) const BODIES: &[(&str, Body)] = &[
     (op::MULTIPLY, multiply),
     (op::DIVIDE, divide),
     (op::MODULO, modulo),
-    (op::LESS, |_, _, args| ordered(args, |order| order == Ordering::Less)),
-    (op::LESS_EQUALS, |_, _, args| ordered(args, |order| order != Ordering::Greater)),
-    (op::GREATER, |_, _, args| ordered(args, |order| order == Ordering::Greater)),
-    (op::GREATER_EQUALS, |_, _, args| ordered(args, |order| order != Ordering::Less)),
+    (op::LESS, |_, call, args| ordered(call, args, |order| order == Ordering::Less)),
+    (op::LESS_EQUALS, |_, call, args| ordered(call, args, |order| order != Ordering::Greater)),
+    (op::GREATER, |_, call, args| ordered(call, args, |order| order == Ordering::Greater)),
+    (op::GREATER_EQUALS, |_, call, args| ordered(call, args, |order| order != Ordering::Less)),
     (op::IN, contained),
     (op::MAP_INSERT, map_insert),
     ("size", |_, _, args| match args {
@@ -70,19 +70,29 @@ pub(super) const BODIES: &[(&str, Body)] = &[
         _ => no_overload(call, args),
     }),
     ("uint", to_uint),
-    ("contains", |_, call, args| match args {
+    ("contains", |_, _, args| match args {
         [Value::String(text), Value::String(part)] => bool_value(text.contains(part.as_str())),
-        _ => no_overload(call, args),
+        _ => Err(EvalError::no_such_overload()),
     }),
-    ("startsWith", |_, call, args| match args {
+    ("startsWith", |_, _, args| match args {
         [Value::String(text), Value::String(part)] => bool_value(text.starts_with(part.as_str())),
-        _ => no_overload(call, args),
+        _ => Err(EvalError::no_such_overload()),
     }),
-    ("endsWith", |_, call, args| match args {
+    ("endsWith", |_, _, args| match args {
         [Value::String(text), Value::String(part)] => bool_value(text.ends_with(part.as_str())),
-        _ => no_overload(call, args),
+        _ => Err(EvalError::no_such_overload()),
     }),
 ];
+
+/// Values that have no such operator at all are told from those that have it for others.
+fn no_operator<'a>(call: &Call, args: &[Value<'a>], has_it: fn(&Value<'a>) -> bool) -> Outcome<'a> {
+    match args.first() {
+        Some(first) if !has_it(first) => {
+            Err(EvalError::failed(format!("no such overload: {}", call.function)))
+        }
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
 
 pub(super) fn int_overflow() -> EvalError {
     EvalError::failed("integer overflow")
@@ -107,17 +117,28 @@ fn duration<'a>(value: Option<i64>) -> Outcome<'a> {
     value.map(Value::Duration).ok_or_else(duration_overflow)
 }
 
-fn negate<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn negate<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(value)] => int(value.checked_neg()),
         [Value::Double(value)] => Ok(Value::Double(-value)),
         [Value::Duration(value)] => duration(value.checked_neg()),
-        _ => Err(EvalError::no_such_overload()),
+        _ => no_operator(call, args, |value| {
+            matches!(value, Value::Int(_) | Value::Double(_) | Value::Duration(_))
+        }),
     }
 }
 
-pub(super) fn add<'a>(meter: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn add<'a>(meter: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
+        [
+            Value::Null
+            | Value::Bool(_)
+            | Value::Map(_)
+            | Value::Struct(_)
+            | Value::Optional(_)
+            | Value::Type(_),
+            _,
+        ] => no_operator(call, args, |_| false),
         [one, other] => sum(one, other, meter),
         _ => Err(EvalError::no_such_overload()),
     }
@@ -148,7 +169,7 @@ pub(super) fn sum<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter) -> 
     }
 }
 
-fn subtract<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn subtract<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(one), Value::Int(two)] => int(one.checked_sub(*two)),
         [Value::Uint(one), Value::Uint(two)] => uint(one.checked_sub(*two)),
@@ -160,20 +181,27 @@ fn subtract<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
         [Value::Timestamp(one), Value::Timestamp(two)] => {
             duration(i64::try_from(time::nanos(one) - time::nanos(two)).ok())
         }
-        _ => Err(EvalError::no_such_overload()),
+        _ => no_operator(call, args, |value| {
+            matches!(
+                value,
+                Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_) | Value::Timestamp(_)
+            )
+        }),
     }
 }
 
-fn multiply<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn multiply<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(one), Value::Int(two)] => int(one.checked_mul(*two)),
         [Value::Uint(one), Value::Uint(two)] => uint(one.checked_mul(*two)),
         [Value::Double(one), Value::Double(two)] => Ok(Value::Double(one * two)),
-        _ => Err(EvalError::no_such_overload()),
+        _ => no_operator(call, args, |value| {
+            matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
+        }),
     }
 }
 
-fn divide<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn divide<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::failed("division by zero"))
@@ -181,22 +209,24 @@ fn divide<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
         [Value::Int(one), Value::Int(two)] => int(one.checked_div(*two)),
         [Value::Uint(one), Value::Uint(two)] => uint(one.checked_div(*two)),
         [Value::Double(one), Value::Double(two)] => Ok(Value::Double(one / two)),
-        _ => Err(EvalError::no_such_overload()),
+        _ => no_operator(call, args, |value| {
+            matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
+        }),
     }
 }
 
-fn modulo<'a>(_: &mut Meter, _: &Call, args: &[Value<'a>]) -> Outcome<'a> {
+fn modulo<'a>(_: &mut Meter, call: &Call, args: &[Value<'a>]) -> Outcome<'a> {
     match args {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::failed("modulus by zero"))
         }
         [Value::Int(one), Value::Int(two)] => int(one.checked_rem(*two)),
         [Value::Uint(one), Value::Uint(two)] => uint(one.checked_rem(*two)),
-        _ => Err(EvalError::no_such_overload()),
+        _ => no_operator(call, args, |value| matches!(value, Value::Int(_) | Value::Uint(_))),
     }
 }
 
-fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
+fn ordered<'a>(call: &Call, args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
     let [one, two] = args else { return Err(EvalError::no_such_overload()) };
     match compare(one, two) {
         Some(order) => bool_value(holds(order)),
@@ -207,7 +237,7 @@ fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
             if (nan(one) || nan(two)) && number(one) && number(two) {
                 return Err(EvalError::failed("NaN values cannot be ordered"));
             }
-            Err(EvalError::no_such_overload())
+            no_operator(call, args, |value| compare(value, value).is_some())
         }
     }
 }

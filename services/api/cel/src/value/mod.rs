@@ -150,6 +150,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether every `Object.a.b{...}` stands where its name says; what is wrong is said as upstream says it.
+    /// Mutating policies require it of what they apply.
+    pub fn check_type_names(&self) -> Result<(), String> {
+        let mut wrong = Vec::new();
+        let path = match self {
+            Value::Struct(value) => value.name.to_string(),
+            _ => return Ok(()),
+        };
+        names_in(self, &path, &mut wrong);
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+
     /// What `type(x)` is called.
     pub fn type_name(&self) -> &str {
         match self {
@@ -209,4 +221,36 @@ fn ip_bytes(ip: &IpAddr) -> u64 {
         IpAddr::V4(_) => 4,
         IpAddr::V6(_) => 16,
     }
+}
+
+fn names_in(value: &Value<'_>, path: &str, wrong: &mut Vec<String>) {
+    // No more is worth saying, and parts that are shared would be said again and again.
+    const MAX_WRONG: usize = 100;
+    if wrong.len() >= MAX_WRONG {
+        return;
+    }
+    crate::stack::deep(|| match value {
+        Value::Struct(value) => {
+            if *value.name != *path {
+                let (name, path) = (quote_go(&value.name), quote_go(path));
+                wrong.push(format!(
+                    "unexpected type name {name}, expected {path}, which matches field name path from root Object type"
+                ));
+            }
+            for (field, value) in &value.fields {
+                names_in(value, &format!("{path}.{field}"), wrong);
+            }
+        }
+        Value::List(list) if list.depth() > 0 => {
+            for value in list.iter().flatten() {
+                names_in(&value, path, wrong);
+            }
+        }
+        Value::Map(map) if map.depth() > 0 => {
+            for value in map.keys().iter().filter_map(|key| map.get(key)?.ok()) {
+                names_in(&value, path, wrong);
+            }
+        }
+        _ => {}
+    });
 }
