@@ -15,7 +15,7 @@ mod error;
 mod json;
 mod strategic;
 
-pub use apply::{Manager, Tracking, apply, track_update};
+pub use apply::{Manager, Tracking, apply, merge, track_update};
 pub use decode::{Decoded, check, decode_strict, strict_error};
 pub use error::PatchError;
 pub use json::{json_patch, merge_patch};

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use tenant_client::{Authorizer, DeleteOptions, Propagation, UserInfo};
+use tenant_client::{Authorizer, DeleteOptions, Propagation, SharedAuthorizer, UserInfo};
 
 use crate::reinvocation::Reinvocation;
 
@@ -146,6 +146,8 @@ pub trait Lookup: Send + Sync {
     /// The resource whose objects have this kind, and whether it lives in namespaces.
     fn resource_of(&self, kind: &Gvk) -> Option<(Gvr, bool)>;
     fn authorizer(&self) -> &dyn Authorizer;
+    /// The same, to be kept as long as an expression runs.
+    fn authorizer_handle(&self) -> SharedAuthorizer;
     fn now(&self) -> Timestamp;
     /// Every resource under which the objects of `of` are served, `of` among them, and their kinds.
     fn equivalents(&self, of: &Gvr) -> Vec<(Gvr, Gvk)>;
@@ -154,6 +156,9 @@ pub trait Lookup: Send + Sync {
     /// Brings a document of `of` that was patched into the form in which a request's body is worked on:
     /// canonical values, no fields that the kind does not have, defaults.
     fn settle(&self, of: &Gvr, document: &mut Document) -> Result<(), Status>;
+    /// `config` merged into `live` as server-side apply would, both documents of `of`, without anybody coming
+    /// to own anything. An error says why it cannot be.
+    fn merge(&self, of: &Gvr, live: &Document, config: &Document) -> Result<Document, String>;
 }
 
 /// Another object that must change with the one being written, or the write must not happen.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tenant_outbound::Outbound;
 
 use crate::attributes::{Attributes, SideWrite};
+use crate::policy::{MutatingPolicies, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 use crate::{
     certificates, limits, namespace, network, node, owners, pod, pod_security, quota, service_account,
@@ -119,6 +120,8 @@ pub fn default_chain() -> Chain {
 /// The in-tree plugins and, where upstream has them, those that ask what the cluster's owner configured.
 pub fn extended_chain(outbound: Arc<dyn Outbound>) -> Chain {
     default_chain()
+        .with(Arc::new(MutatingPolicies::default()))
         .with(Arc::new(MutatingWebhooks::new(outbound.clone())))
+        .with(Arc::new(ValidatingPolicies::default()))
         .with(Arc::new(ValidatingWebhooks::new(outbound)))
 }

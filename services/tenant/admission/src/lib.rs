@@ -7,7 +7,7 @@
 //! in the same command as the object: both happen or neither, and no second round of bookkeeping is needed.
 //! Start at [`default_chain`] for the order.
 //!
-//! What a tenant adds, webhooks, is found through the same [`Lookup`], but calls out and so has one instance
+//! What a tenant adds, webhooks and policies, is found through the same [`Lookup`], but calls out and so has one instance
 //! per cluster: [`extended_chain`].
 //!
 //! Not here: decoding, defaulting, a kind's validation (`tenant-registry`), RBAC (`tenant-auth`), sockets
@@ -17,6 +17,7 @@ mod attributes;
 mod certificates;
 mod chain;
 mod conditions;
+mod expression;
 mod limits;
 mod matching;
 mod namespace;
@@ -26,6 +27,7 @@ mod owners;
 mod parsed;
 mod pod;
 mod pod_security;
+pub mod policy;
 mod quota;
 mod reinvocation;
 mod resources;
@@ -38,5 +40,6 @@ mod webhook;
 
 pub use attributes::{Annotations, Attributes, Lookup, Operation, Options, SideWrite, Warnings};
 pub use chain::{Admission, Chain, default_chain, extended_chain};
+pub use policy::{MutatingPolicies, ValidatingPolicies};
 pub use reinvocation::Reinvocation;
 pub use webhook::{MutatingWebhooks, ValidatingWebhooks};

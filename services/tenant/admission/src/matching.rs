@@ -151,8 +151,19 @@ impl Matcher {
         Ok(Some(matched))
     }
 
-    /// The selectors alone, for what has no rules of its own.
-    pub(crate) fn selects(
+    /// For what has no rules of its own and so takes every request that its selectors take.
+    pub(crate) fn matches_without_rules(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        old: Option<&Document>,
+    ) -> Result<Option<Matched>, Status> {
+        let fits =
+            self.find(&self.excluded, attributes).is_none() && self.selects(attributes, object, old)?;
+        Ok(fits.then(|| Matched { gvr: attributes.gvr.clone(), gvk: attributes.gvk.clone() }))
+    }
+
+    fn selects(
         &self,
         attributes: &Attributes<'_>,
         object: Option<&Document>,

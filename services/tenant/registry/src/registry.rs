@@ -182,6 +182,9 @@ impl Lookup for Registry {
     fn authorizer(&self) -> &dyn Authorizer {
         &*self.authorizer
     }
+    fn authorizer_handle(&self) -> SharedAuthorizer {
+        self.authorizer.clone()
+    }
     fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -223,6 +226,11 @@ impl Lookup for Registry {
         resource.strategy().defaults(document);
         convert::to_served(&resource, document);
         Ok(())
+    }
+    fn merge(&self, of: &Gvr, live: &Document, config: &Document) -> Result<Document, String> {
+        let resource = self.resource(of).map_err(|status| status.message)?;
+        let schema = resource.custom().and_then(|custom| custom.schema()).map(|schema| schema.shape());
+        api_patch::merge(resource.message, schema, live, config).map_err(|cause| cause.to_string())
     }
 }
 

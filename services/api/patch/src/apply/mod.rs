@@ -209,6 +209,64 @@ pub fn apply(
     }
 }
 
+/// `config` merged into `live` by the same rules, without a record of who owns what: what a policy says.
+///
+/// Atomic lists and objects may not be said, since all that `config` leaves out of them would be lost.
+/// Facts: `admission/plugin/policy/mutating/patch/smd.go`. `schema` is a custom resource's.
+pub fn merge(
+    message: MessageId,
+    schema: Option<&Schema>,
+    live: &Document,
+    config: &Document,
+) -> Result<Document, PatchError> {
+    let shape = match schema {
+        Some(schema) => Shape::Root(schema),
+        None => Shape::of(message),
+    };
+    let config = Value::Object(config.0.clone());
+    let mut atomic = Vec::new();
+    find_atomic(shape, &config, "", &mut atomic);
+    if !atomic.is_empty() {
+        return Err(PatchError::Malformed(format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomic.join(", ")
+        )));
+    }
+    typed::distinct(shape, &config, "").map_err(|why| {
+        PatchError::Malformed(format!("failed to convert patch object to typed object: {why}"))
+    })?;
+    let live = Value::Object(live.0.clone());
+    let merged = typed::merge(shape, Some(&live), Some(&config))
+        .map_err(|why| PatchError::Malformed(format!("failed to merge patch: {why}")))?;
+    Document::from_value(merged)
+        .ok_or_else(|| PatchError::Malformed("applied configuration must be an object".to_owned()))
+}
+
+/// Paths of lists and objects in `value` that are one thing.
+fn find_atomic(shape: Shape<'_>, value: &Value, path: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            if matches!(shape, Shape::Leaf) {
+                found.push(path.to_owned());
+                return;
+            }
+            for (key, member) in members {
+                find_atomic(shape.member(key).0, member, &format!("{path}.{key}"), found);
+            }
+        }
+        Value::Array(items) => {
+            if !shape.is_list() {
+                found.push(path.to_owned());
+                return;
+            }
+            for (at, item) in items.iter().enumerate() {
+                find_atomic(shape.item(), item, &format!("{path}[{at}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
 enum Refused {
     Patch(PatchError),
     Conflicts(Vec<(Manager, Entry)>),

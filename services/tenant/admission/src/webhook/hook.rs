@@ -9,6 +9,7 @@ use tenant_outbound::{Destination, DestinationError};
 
 use super::breaker::Breaker;
 use crate::conditions::Conditions;
+use crate::expression::Variables;
 use crate::matching::Matcher;
 
 /// Default and bounds of `timeoutSeconds`.
@@ -55,7 +56,12 @@ pub(crate) fn parse_all(configuration: &Object) -> Vec<Hook> {
             configuration: configuration.header.name.to_string(),
             name,
             matcher: Matcher::parse(hook, "rules", None),
-            conditions: Conditions::parse(hook.get("matchConditions"), !fails_open, false),
+            conditions: Conditions::parse(
+                hook.get("matchConditions"),
+                !fails_open,
+                false,
+                &Variables::default(),
+            ),
             destination: Destination::from_client_config(hook.get("clientConfig").unwrap_or(&Value::Null)),
             fails_open,
             timeout: Duration::from_secs(seconds.clamp(1, 30)),

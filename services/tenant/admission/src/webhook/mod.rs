@@ -24,12 +24,15 @@ use tenant_outbound::Outbound;
 
 use crate::attributes::{Attributes, SideWrite};
 use crate::chain::Admission;
+use crate::expression::{Seen, Variables};
 use crate::matching::{Matched, is_exempt};
 use crate::parsed::Parsed;
 use crate::reinvocation::Who;
 use crate::versions::{check_identity, in_version};
 use call::{Failure, call};
 use hook::{Hook, parse_all};
+
+pub(crate) use review::user_info;
 
 const MUTATING: Gvr = Gvr::new("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations");
 const VALIDATING: Gvr = Gvr::new("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations");
@@ -86,7 +89,8 @@ async fn invocation<'a>(
     }
     let [object, old] = shown;
     if !hook.conditions.is_empty() {
-        match hook.conditions.hold(attributes, &matched, object.as_ref(), old.as_ref()) {
+        let seen = Seen::new(attributes, &matched, object.as_ref(), old.as_ref(), None);
+        match hook.conditions.hold(&seen, None, &Variables::default()) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(why) => return Err(attributes.forbidden(why)),

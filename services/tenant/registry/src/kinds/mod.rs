@@ -22,6 +22,7 @@ pub(crate) mod networking;
 pub(crate) mod node;
 pub(crate) mod pod;
 pub(crate) mod pod_defaults;
+pub(crate) mod policies;
 pub(crate) mod policy;
 pub(crate) mod rbac;
 pub(crate) mod scheduling;
@@ -81,13 +82,18 @@ pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => {
             &webhooks::Webhooks { mutating: true }
         }
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies" | "mutatingadmissionpolicies") => {
-            &webhooks::Policies
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            &policies::Policies { mutating: false }
         }
-        (
-            "admissionregistration.k8s.io",
-            "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings",
-        ) => &webhooks::PolicyBindings,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => {
+            &policies::Policies { mutating: true }
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            &policies::PolicyBindings { mutating: false }
+        }
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings") => {
+            &policies::PolicyBindings { mutating: true }
+        }
         // Everything of these groups counts generations over all it holds.
         ("admissionregistration.k8s.io", _) | ("resource.k8s.io", _) => &Generic(Generation::OnContent),
         ("apiextensions.k8s.io", "customresourcedefinitions") => &definitions::Definitions,

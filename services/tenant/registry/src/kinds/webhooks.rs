@@ -1,7 +1,13 @@
-//! Webhook configurations and admission policies: defaults that decide what they match.
+//! Webhook configurations: defaults that decide what they match, and what is checked when they are written.
+//!
+//! Facts: upstream's `pkg/apis/admissionregistration/{v1/defaults.go,validation}`. Policies, which share rules
+//! and match conditions with them, are in `policies`.
 
-use api_machinery::Document;
-use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+
+use api_machinery::{Document, Field};
+use serde_json::{Value, json};
+use tenant_admission::policy::{Checker, Purpose};
 
 use super::pod_defaults::{items, text};
 use crate::strategy::{Generation, Strategy};
@@ -39,8 +45,23 @@ impl Strategy for Webhooks {
         }
     }
     fn validate(&self, new: &Document) -> Errors {
+        self.check(new, None)
+    }
+    fn validate_update(&self, new: &Document, old: &Document) -> Errors {
+        self.check(new, Some(old))
+    }
+}
+
+impl Webhooks {
+    fn check(&self, new: &Document, old: Option<&Document>) -> Errors {
         let mut errors = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
+        // Conditions that were stored once stay good, whatever the compiler has learnt since.
+        let conditions = |document: &Document| -> Vec<Value> {
+            let hooks = document.get_array("webhooks").iter();
+            hooks.map(|hook| hook.get("matchConditions").cloned().unwrap_or_default()).collect()
+        };
+        let unchanged = old.is_some_and(|old| conditions(old) == conditions(new));
         for webhook in At::top(new, "webhooks").items() {
             let name = webhook.get("name");
             if name.require(&mut errors) {
@@ -81,6 +102,9 @@ impl Strategy for Webhooks {
             for rule in webhook.get("rules").items() {
                 match_rule(&rule, &mut errors);
             }
+            if !unchanged {
+                match_conditions(&webhook.get("matchConditions"), &Checker::new(false), &mut errors);
+            }
         }
         errors
     }
@@ -110,74 +134,104 @@ fn client_config(client: &At<'_>, errors: &mut Errors) {
     }
 }
 
-fn match_rule(rule: &At<'_>, errors: &mut Errors) {
-    for name in ["operations", "apiGroups", "apiVersions", "resources"] {
-        rule.get(name).require(errors);
-    }
-    for operation in rule.get("operations").items() {
+/// `RuleWithOperations`.
+pub(super) fn match_rule(rule: &At<'_>, errors: &mut Errors) {
+    let alone = |at: &At<'_>, what: &str, errors: &mut Errors| {
+        if at.len() > 1 && at.items().any(|one| one.text() == "*") {
+            errors.push(at.invalid(format!("if '*' is present, must not specify other {what}")));
+        }
+    };
+    let operations = rule.get("operations");
+    operations.require(errors);
+    alone(&operations, "operations", errors);
+    for operation in operations.items() {
         operation.one_of(errors, &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]);
     }
+    let (groups, versions) = (rule.get("apiGroups"), rule.get("apiVersions"));
+    groups.require(errors);
+    alone(&groups, "API groups", errors);
+    versions.require(errors);
+    alone(&versions, "API versions", errors);
+    for version in versions.items() {
+        version.require(errors);
+    }
+    resources(&rule.get("resources"), errors);
     rule.get("scope").one_of(errors, &["*", "Cluster", "Namespaced"]);
 }
 
-/// ValidatingAdmissionPolicy and MutatingAdmissionPolicy. Their expressions are compiled where they run.
-pub(crate) struct Policies;
-
-impl Strategy for Policies {
-    fn generation(&self) -> Generation {
-        Generation::OnSpec
-    }
-    fn defaults(&self, new: &mut Document) {
-        text(new.object_mut("spec"), "failurePolicy", "Fail");
-        match_defaults(new.get_mut("spec.matchConstraints"));
-    }
-    fn validate(&self, new: &Document) -> Errors {
-        let spec = At::top(new, "spec");
-        let mut errors = Vec::new();
-        spec.get("failurePolicy").one_of(&mut errors, &["Fail", "Ignore"]);
-        let constraints = spec.get("matchConstraints");
-        if constraints.require(&mut errors) {
-            let rules = constraints.get("resourceRules");
-            rules.require(&mut errors);
-            rules.items().for_each(|rule| match_rule(&rule, &mut errors));
+/// Each of `pods`, `pods/status`, `pods/*`, `*/scale`, `*` and `*/*` covers some of the others, and what is covered
+/// is not to be named as well.
+fn resources(at: &At<'_>, errors: &mut Errors) {
+    at.require(errors);
+    let (mut whole, mut parts) = (HashSet::new(), HashSet::new());
+    let (mut everything, mut all_plain, mut some_plain) = (false, false, false);
+    for one in at.items() {
+        let text = one.text();
+        if !one.require(errors) {
+            continue;
         }
-        for validation in spec.get("validations").items() {
-            validation.get("expression").require(&mut errors);
+        everything |= text == "*/*";
+        all_plain |= text == "*";
+        let Some((resource, part)) = text.split_once('/') else {
+            some_plain = text != "*";
+            continue;
+        };
+        if whole.contains(resource) {
+            errors.push(one.invalid(format!("if '{resource}/*' is present, must not specify {text}")));
         }
-        errors
+        if parts.contains(part) {
+            errors.push(one.invalid(format!("if '*/{part}' is present, must not specify {text}")));
+        }
+        if part == "*" {
+            whole.insert(resource);
+        }
+        if resource == "*" {
+            parts.insert(part);
+        }
+    }
+    if at.len() > 1 && everything {
+        errors.push(at.invalid("if '*/*' is present, must not specify other resources"));
+    }
+    if all_plain && some_plain {
+        errors.push(at.invalid("if '*' is present, must not specify other resources without subresources"));
     }
 }
 
-/// Bindings of those policies.
-pub(crate) struct PolicyBindings;
-
-impl Strategy for PolicyBindings {
-    fn generation(&self) -> Generation {
-        Generation::OnSpec
+/// `matchConditions`, of webhooks and of policies.
+pub(super) fn match_conditions(at: &At<'_>, checker: &Checker, errors: &mut Errors) {
+    if at.len() > 64 {
+        errors.push(at.field.too_many(at.len(), 64));
     }
-    fn defaults(&self, new: &mut Document) {
-        match_defaults(new.get_mut("spec.matchResources"));
-    }
-    fn validate(&self, new: &Document) -> Errors {
-        let spec = At::top(new, "spec");
-        let mut errors = Vec::new();
-        spec.get("policyName").require(&mut errors);
-        for action in spec.get("validationActions").items() {
-            action.one_of(&mut errors, &["Audit", "Deny", "Warn"]);
+    let mut names = HashSet::new();
+    for condition in at.items() {
+        let source = condition.get("expression");
+        let trimmed = source.text().trim();
+        if trimmed.is_empty() {
+            errors.push(source.required(""));
+        } else if let Err(why) = checker.check(Purpose::MatchCondition, trimmed) {
+            errors.push(source.field.invalid(trimmed, why));
         }
-        errors
+        let name = condition.get("name");
+        if name.require(errors) {
+            name.reasons(errors, names::qualified_name(name.text()));
+            if !names.insert(name.text()) {
+                errors.push(name.duplicate());
+            }
+        }
     }
 }
 
-fn match_defaults(constraints: Option<&mut Value>) {
-    let Some(Value::Object(constraints)) = constraints else { return };
-    text(constraints, "matchPolicy", "Equivalent");
-    for name in ["namespaceSelector", "objectSelector"] {
-        constraints.entry(name).or_insert_with(|| Value::Object(Map::new()));
-    }
-    for list in ["resourceRules", "excludeResourceRules"] {
-        for rule in items(constraints.get_mut(list)) {
-            text(rule, "scope", "*");
-        }
+/// One expression of a policy, that must be there.
+pub(super) fn expression(
+    at: &At<'_>,
+    checker: &Checker,
+    purpose: Purpose,
+    absent: &str,
+    errors: &mut Errors,
+) {
+    if at.text().trim().is_empty() {
+        errors.push(at.required(absent));
+    } else if let Err(why) = checker.check(purpose, at.text()) {
+        errors.push(Field::new(at.field.as_str()).invalid(at.text(), why));
     }
 }
