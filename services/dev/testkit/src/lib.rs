@@ -13,6 +13,7 @@ mod postgres;
 mod process;
 mod terraform;
 mod tools;
+mod webhook;
 
 pub use alone::alone;
 pub use api::{ApiClient, Kubeconfig};
@@ -23,3 +24,4 @@ pub use postgres::Postgres;
 pub use process::{bound, children_of, output_of, start, words_of};
 pub use terraform::{PROVIDER_SOURCE, Terraform};
 pub use tools::tool;
+pub use webhook::WebhookServer;

@@ -64,6 +64,18 @@ impl Variables {
         problem.map_or(Ok(()), Err)
     }
 
+    /// As [`Variables::add`], with types; what is wrong with it shows where it is named.
+    pub(crate) fn add_typed(
+        &mut self,
+        name: &str,
+        source: &str,
+        names: Names,
+        types: Option<(&Arc<Decl>, Option<&Arc<Decl>>)>,
+    ) {
+        let program = self.compile_with(source, names, Wants::Anything, types);
+        self.0.push(Variable { name: format!("variables.{name}"), program });
+    }
+
     /// The error is upstream's detail of what is wrong.
     pub(crate) fn compile(&self, source: &str, names: Names, wants: Wants) -> Result<Program, String> {
         self.compile_with(source, names, wants, None)

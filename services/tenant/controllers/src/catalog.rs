@@ -82,6 +82,7 @@ known! {
     SIGNING_REQUESTS "certificates.k8s.io" "v1" "certificatesigningrequests" "CertificateSigningRequest" false all;
     BUDGETS "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget" true all;
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition" false all;
+    VALIDATING_POLICIES "admissionregistration.k8s.io" "v1" "validatingadmissionpolicies" "ValidatingAdmissionPolicy" false all;
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole" false aggregated;
 }
 

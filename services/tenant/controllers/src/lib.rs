@@ -48,6 +48,7 @@ fn all_controllers(config: &Config) -> Vec<Box<dyn Controller>> {
         Box::new(policies::budgets::Budgets),
         Box::new(policies::quotas::Quotas::default()),
         Box::new(policies::roles::AggregatedRoles),
+        Box::new(policies::types::PolicyTypes),
         Box::new(endpoints::slices::Slices::default()),
         Box::new(endpoints::legacy::LegacyEndpoints::default()),
         Box::new(endpoints::mirror::Mirror),

@@ -2,7 +2,8 @@
 //!
 //! A policy says what is to hold or to be changed, a binding where, with which parameters and with which
 //! consequences. `select` finds what a request meets, `definition` is what was written, compiled once;
-//! `validating` and `mutating` are the two plugins. Whether expressions may be stored is said by [`Checker`].
+//! `validating` and `mutating` are the two plugins. Whether expressions may be stored is said by [`Checker`],
+//! and what the types of their objects show to be wrong with them by [`expression_warnings`].
 
 mod check;
 mod definition;
@@ -10,8 +11,10 @@ mod mutating;
 mod select;
 #[cfg(test)]
 mod tests;
+mod types;
 mod validating;
 
 pub use check::{Checker, Purpose};
 pub use mutating::MutatingPolicies;
+pub use types::expression_warnings;
 pub use validating::ValidatingPolicies;

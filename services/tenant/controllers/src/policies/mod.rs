@@ -3,3 +3,4 @@
 pub(crate) mod budgets;
 pub(crate) mod quotas;
 pub(crate) mod roles;
+pub(crate) mod types;

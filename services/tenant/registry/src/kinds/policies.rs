@@ -235,9 +235,6 @@ impl Strategy for PolicyBindings {
     }
     fn defaults(&self, new: &mut Document) {
         match_defaults(new.get_mut("spec.matchResources"));
-        if let Some(Value::Object(reference)) = new.get_mut("spec.paramRef") {
-            text(reference, "parameterNotFoundAction", "Deny");
-        }
     }
     fn validate(&self, new: &Document) -> Errors {
         let spec = At::top(new, "spec");
