@@ -202,6 +202,9 @@ fn conversions() {
         "timestamp('2023-12-25T00:00:00Z').getDayOfWeek() == 1 && timestamp('2023-12-25T00:00:00Z').getDayOfYear() == 358",
         "timestamp('2023-12-25T01:02:03.456Z').getMilliseconds() == 456 && timestamp('2023-12-25T01:02:03Z').getHours() == 1",
         "timestamp('2023-12-25T23:00:00Z').getDate('Europe/Berlin') == 26 && timestamp('2023-12-25T23:00:00Z').getHours('-02:30') == 20",
+        "timestamp('9999-12-31T23:59:59Z').getFullYear() == 9999 && timestamp('0001-01-01T00:00:00Z').getDayOfWeek() == 1",
+        "timestamp('9999-12-31T23:59:59Z').getDate('Asia/Tokyo') == 1 && timestamp('2024-12-31T00:00:00Z').getDayOfYear() == 365",
+        "timestamp('2024-07-01T00:00:00Z').getHours('America/New_York') == 20 && timestamp('2024-01-01T00:00:00Z').getHours('America/New_York') == 19",
         "duration('3h2m').getMinutes() == 182 && duration('1s').getMilliseconds() == 1000",
     ]);
     fails(&[

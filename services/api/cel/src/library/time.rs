@@ -1,7 +1,7 @@
 //! Moments and durations: reading and writing them as Go does, and their parts.
 
-use jiff::tz::{Offset, TimeZone};
-use jiff::{Timestamp, Zoned};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::{Body, no_overload};
 use crate::eval::{EvalError, Outcome};
@@ -14,51 +14,85 @@ const MAX_SECONDS: i64 = 253_402_300_799;
 const NANOS: i128 = 1_000_000_000;
 
 pub(super) const BODIES: &[(&str, Body)] = &[
-    ("getFullYear", |_, call, args| moment(call, args, |at| i64::from(at.year()))),
-    ("getMonth", |_, call, args| moment(call, args, |at| i64::from(at.month()) - 1)),
-    ("getDayOfYear", |_, call, args| moment(call, args, |at| i64::from(at.day_of_year()) - 1)),
-    ("getDayOfMonth", |_, call, args| moment(call, args, |at| i64::from(at.day()) - 1)),
-    ("getDate", |_, call, args| moment(call, args, |at| i64::from(at.day()))),
-    ("getDayOfWeek", |_, call, args| {
-        moment(call, args, |at| i64::from(at.weekday().to_sunday_zero_offset()))
+    ("getFullYear", |_, call, args| moment(call, args, |at| at.year)),
+    ("getMonth", |_, call, args| moment(call, args, |at| at.month - 1)),
+    ("getDayOfYear", |_, call, args| {
+        moment(call, args, |at| at.days - days(at.year, 1, 1).unwrap_or(at.days))
     }),
+    ("getDayOfMonth", |_, call, args| moment(call, args, |at| at.day - 1)),
+    ("getDate", |_, call, args| moment(call, args, |at| at.day)),
+    // 1970 began on a Thursday.
+    ("getDayOfWeek", |_, call, args| moment(call, args, |at| (at.days + 4).rem_euclid(7))),
     ("getHours", |_, call, args| match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / 3_600_000_000_000)),
-        _ => moment(call, args, |at| i64::from(at.hour())),
+        _ => moment(call, args, |at| at.second / 3600),
     }),
     ("getMinutes", |_, call, args| match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / 60_000_000_000)),
-        _ => moment(call, args, |at| i64::from(at.minute())),
+        _ => moment(call, args, |at| at.second / 60 % 60),
     }),
     ("getSeconds", |_, call, args| match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / 1_000_000_000)),
-        _ => moment(call, args, |at| i64::from(at.second())),
+        _ => moment(call, args, |at| at.second % 60),
     }),
     ("getMilliseconds", |_, call, args| match args {
         [Value::Duration(nanos)] => Ok(Value::Int(nanos / 1_000_000)),
-        _ => moment(call, args, |at| i64::from(at.millisecond())),
+        _ => moment(call, args, |at| at.nanos / 1_000_000),
     }),
 ];
 
-fn moment<'a>(call: &crate::plan::Call, args: &[Value<'a>], part: fn(&Zoned) -> i64) -> Outcome<'a> {
-    let (time, zone) = match args {
-        // Without a zone, UTC: not the offset that the moment was written in.
-        [Value::Timestamp(time)] => (time, TimeZone::UTC),
-        [Value::Timestamp(time), Value::String(zone)] => (time, zone_named(zone)?),
-        _ => return no_overload(call, args),
-    };
-    let nanos = i32::try_from(time.nanos).unwrap_or(0);
-    let stamp = Timestamp::new(time.seconds, nanos).map_err(|_| EvalError::failed("timestamp overflow"))?;
-    Ok(Value::Int(part(&stamp.to_zoned(zone))))
+/// A moment as calendar and clock show it somewhere.
+struct Civil {
+    year: i64,
+    month: i64,
+    day: i64,
+    /// Since 1970.
+    days: i64,
+    /// Of the day.
+    second: i64,
+    nanos: i64,
 }
 
-fn zone_named(name: &str) -> Result<TimeZone, EvalError> {
-    let unknown = || EvalError::failed(format!("unknown time zone {name}"));
-    let Some((hours, minutes)) = name.split_once(':') else {
-        return match name {
-            "" | "UTC" => Ok(TimeZone::UTC),
-            name => TimeZone::get(name).map_err(|_| unknown()),
-        };
+impl Civil {
+    fn at(time: &Time, offset_seconds: i32) -> Civil {
+        let local = time.seconds + i64::from(offset_seconds);
+        let (days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
+        // The reverse of the function `days`: counted from March, in eras of 400 years.
+        let shifted = days + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month + 2) / 5 + 1;
+        let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        let year = year_of_era + era * 400 + next_year;
+        Civil { year, month, day, days, second, nanos: i64::from(time.nanos) }
+    }
+}
+
+fn moment<'a>(call: &crate::plan::Call, args: &[Value<'a>], part: fn(&Civil) -> i64) -> Outcome<'a> {
+    let (time, offset) = match args {
+        // Without a zone, UTC: not the offset that the moment was written in.
+        [Value::Timestamp(time)] => (time, 0),
+        [Value::Timestamp(time), Value::String(zone)] => (time, offset_in(zone, time)?),
+        _ => return no_overload(call, args),
+    };
+    Ok(Value::Int(part(&Civil::at(time, offset))))
+}
+
+/// Seconds that clocks of a zone are ahead at a moment.
+fn offset_in(zone: &str, time: &Time) -> Result<i32, EvalError> {
+    let unknown = || EvalError::failed(format!("unknown time zone {zone}"));
+    let Some((hours, minutes)) = zone.split_once(':') else {
+        if matches!(zone, "" | "UTC") {
+            return Ok(0);
+        }
+        let zone = TimeZone::get(zone).map_err(|_| unknown())?;
+        // The last days of the year 9999 are beyond the library; rules of zones end long before.
+        let seconds = time.seconds.clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+        let stamp = Timestamp::from_second(seconds).map_err(|_| unknown())?;
+        return Ok(zone.to_offset(stamp).seconds());
     };
     let number = |text: &str| {
         text.parse::<i32>().map_err(|_| {
@@ -69,10 +103,13 @@ fn zone_named(name: &str) -> Result<TimeZone, EvalError> {
         })
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
-    let minutes = if name.starts_with('-') { -minutes } else { minutes };
-    let seconds = hours.checked_mul(60).and_then(|h| h.checked_add(minutes)).and_then(|m| m.checked_mul(60));
-    let offset = seconds.and_then(|seconds| Offset::from_seconds(seconds).ok()).ok_or_else(unknown)?;
-    Ok(TimeZone::fixed(offset))
+    let minutes = if zone.starts_with('-') { -minutes } else { minutes };
+    let seconds = hours
+        .checked_mul(60)
+        .and_then(|hours| hours.checked_add(minutes))
+        .and_then(|sum| sum.checked_mul(60));
+    // Upstream takes any number of hours; a thousand years of them is enough.
+    seconds.ok_or_else(unknown)
 }
 
 /// None outside of the years 1 to 9999.
@@ -210,18 +247,7 @@ fn parse(text: &str, separators: &[u8], lenient: bool) -> Option<Time> {
 
 /// In RFC 3339, with as many digits of a second as there are, in the offset it was written in.
 pub(crate) fn format(time: &Time) -> String {
-    let local = time.seconds + i64::from(time.offset_seconds);
-    let (days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
-    // The reverse of `days`, again from March.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year_of_era + era * 400 + next_year;
+    let Civil { year, month, day, second, .. } = Civil::at(time, time.offset_seconds);
     let mut text = format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}",
         second / 3600,
