@@ -262,11 +262,11 @@ impl<'a> Machine<'_, 'a> {
     }
 
     fn qualify(&mut self, base: Value<'a>, qualifiers: &'a [Qualifier]) -> Outcome<'a> {
+        // Of nothing, `has()` is false and everything else nothing.
+        let tests = qualifiers.last().is_some_and(|last| last.test);
+        let nothing = if tests { Value::Bool(false) } else { Value::Optional(None) };
         let (mut value, mut optional) = match base {
-            Value::Optional(None) => {
-                let tests = qualifiers.last().is_some_and(|last| last.test);
-                return Ok(if tests { Value::Bool(false) } else { Value::Optional(None) });
-            }
+            Value::Optional(None) => return Ok(nothing),
             Value::Optional(Some(value)) => ((*value).clone(), true),
             other => (other, false),
         };
@@ -283,7 +283,7 @@ impl<'a> Machine<'_, 'a> {
             }
             match found {
                 Some(found) => value = found,
-                None => return Ok(Value::Optional(None)),
+                None => return Ok(nothing),
             }
             if lenient {
                 self.meter.charge(1)?;

@@ -91,6 +91,8 @@ fn data() {
         "object.spec.nothing == null && has(object.spec.nothing)",
         "object.?spec.?x.orValue(5) == 5 && object.?spec.?replicas.orValue(5) == 3",
         "object.?status.?a.?b.hasValue() == false",
+        "!has(object.?x.y) && has(object.?spec.replicas) && (true ? !has(object.?x.y) : false)",
+        "object.?spec.ports[0].value() == 80 && !object.?x.ports[0].hasValue() && optional.of({'a': 1}).a.value() == 1",
         "object.spec.ports[?7].orValue(1) == 1 && object.spec.ports[?0].value() == 80",
         "type(object.spec.ports) == list && type(object.spec) == map && type(object.spec.ratio) == double",
         "type(1) == int && type(type(1)) == type && type(null) == null_type",
