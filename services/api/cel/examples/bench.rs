@@ -18,6 +18,8 @@ fn main() {
     let data = json!({"replicas": 3, "name": "web-1", "ports": ports});
     let env = Env::kubernetes().declared("self", decl.clone().into());
     for source in [
+        "true",
+        "has(self.replicas)",
         "self.replicas <= 10",
         "self.replicas >= 1 && self.replicas <= 10",
         "self.name.matches('^[a-z0-9-]+$')",

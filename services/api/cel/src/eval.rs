@@ -491,6 +491,16 @@ impl<'a> Machine<'_, 'a> {
             }
         }
         self.meter.charge(runtime_cost::STRUCT)?;
+        // Only a dynamic value can be of a wrong type here.
+        if &**name == "JSONPatch"
+            && let Some((field, value)) =
+                all.iter().find(|(field, value)| &**field != "value" && value.as_str().is_none())
+        {
+            let given = value.type_name();
+            return Err(EvalError::failed(format!(
+                "unexpected type {given} for JSONPatchType '{field}' field"
+            )));
+        }
         crate::value::Struct::new(name.clone(), all).map(|value| Value::Struct(Arc::new(value)))
     }
 
