@@ -360,6 +360,21 @@ fn patches_and_configurations_are_built() {
         ),
         json!([{"op": "add", "path": "/metadata/labels/a~1b~0", "value": [80, 443]}])
     );
+
+    let evaluated = |source: &str, see: &dyn Fn(Result<Value<'_>, EvalError>)| {
+        let program = compile(&env, source).unwrap_or_else(|issues| panic!("{source}: {}", render(&issues)));
+        see(program.eval(&[("object", Value::from_json(&object))], &mut Budget::new(1_000_000)));
+    };
+    evaluated("JSONPatch{op: object.spec.paused}", &|outcome| {
+        assert_eq!(outcome.unwrap_err().to_string(), "unexpected type bool for JSONPatchType 'op' field");
+    });
+    let nested =
+        "Object{spec: Object.spec{list: [Object.spec.list{a: 1}], map: {'a': Object.spec.map{b: 1}}}}";
+    evaluated(nested, &|outcome| assert_eq!(outcome.unwrap().check_type_names(), Ok(())));
+    evaluated("Object{spec: Object.spek{a: 1}}", &|outcome| {
+        let message = "unexpected type name \"Object.spek\", expected \"Object.spec\", which matches field name path from root Object type";
+        assert_eq!(outcome.unwrap().check_type_names(), Err(message.to_owned()));
+    });
 }
 
 #[test]
