@@ -5,6 +5,7 @@
 //!
 //! Not here: several documents in one body (upstream takes one), tags, YAML 1.1's `yes` and `on`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -39,6 +40,66 @@ pub fn to_json(yaml: &[u8]) -> Result<Vec<u8>, YamlError> {
         .deserialize(serde_yaml::Deserializer::from_str(text))
         .map_err(|cause| YamlError::Read(cause.to_string()))?;
     Ok(writer.out)
+}
+
+/// Keys that a mapping has more than once, each with its line, counted from 1. For block style, which people
+/// write; what is written as JSON has no lines to speak of.
+pub fn duplicate_keys(yaml: &[u8]) -> Vec<(usize, String)> {
+    let text = String::from_utf8_lossy(yaml);
+    let mut found = Vec::new();
+    // Mappings that are open, by how far they are indented.
+    let mut open: Vec<(usize, BTreeSet<String>)> = Vec::new();
+    // Indentation of a key whose value is a block of text.
+    let mut block: Option<usize> = None;
+    for (at, line) in text.lines().enumerate() {
+        let body = line.trim_start_matches(' ');
+        let mut indent = line.len() - body.len();
+        if body.is_empty() || body.starts_with('#') || block.is_some_and(|key| indent > key) {
+            continue;
+        }
+        block = None;
+        if body == "---" || body == "..." {
+            open.clear();
+            continue;
+        }
+        let mut rest = body;
+        while let Some(item) = rest.strip_prefix("- ") {
+            open.retain(|(level, _)| *level <= indent);
+            let inner = item.trim_start_matches(' ');
+            indent += rest.len() - inner.len();
+            // A new item is a new mapping, as deep as the one before it.
+            open.retain(|(level, _)| *level < indent);
+            rest = inner;
+        }
+        let Some(key) = block_key(rest) else { continue };
+        open.retain(|(level, _)| *level <= indent);
+        if open.last().is_none_or(|(level, _)| *level < indent) {
+            open.push((indent, BTreeSet::new()));
+        }
+        let value = rest.trim_end();
+        if value.ends_with('|') || value.ends_with('>') || value.ends_with("|-") || value.ends_with(">-") {
+            block = Some(indent);
+        }
+        if let Some((_, keys)) = open.last_mut()
+            && !keys.insert(key.to_owned())
+        {
+            found.push((at + 1, key.to_owned()));
+        }
+    }
+    found
+}
+
+/// `key` of `key: value`, quoted or not.
+fn block_key(line: &str) -> Option<&str> {
+    for quote in ['"', '\''] {
+        if let Some(rest) = line.strip_prefix(quote) {
+            let (key, after) = rest.split_once(quote)?;
+            return after.trim_start().starts_with(':').then_some(key);
+        }
+    }
+    let (key, after) = line.split_once(':')?;
+    let plain = !key.contains(['{', '[', '"']) && (after.is_empty() || after.starts_with(' '));
+    plain.then_some(key.trim_end())
 }
 
 /// The YAML of a JSON value, keys in order.
@@ -287,6 +348,23 @@ mod tests {
         ] {
             let got = to_json(yaml.as_bytes()).ok().map(|json| String::from_utf8(json).unwrap());
             assert_eq!(got.as_deref(), wanted, "{yaml}");
+        }
+    }
+
+    #[test]
+    fn keys_that_come_twice_are_found_where_they_are() {
+        for (yaml, wanted) in [
+            ("a: 1\nb: 2\n", vec![]),
+            ("\na: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n", vec![(6, "c")]),
+            ("a:\n- b: 1\n- b: 2\n  c: 1\n", vec![]),
+            ("a:\n  - b: 1\n    b: 2\n  - c: 1\nd:\n  b: 1\na: 2\n", vec![(3, "b"), (7, "a")]),
+            ("a: |\n  b: 1\n  b: 2\nc: 1\n", vec![]),
+            ("\"x y\": 1\n'x y': 2\n", vec![(2, "x y")]),
+            ("{\"a\": 1, \"a\": 2}", vec![]),
+        ] {
+            let found = duplicate_keys(yaml.as_bytes());
+            let found: Vec<(usize, &str)> = found.iter().map(|(line, key)| (*line, key.as_str())).collect();
+            assert_eq!(found, wanted, "{yaml}");
         }
     }
 

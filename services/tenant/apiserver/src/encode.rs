@@ -107,7 +107,8 @@ pub fn list(form: &Form, resource: &Resource, list: &List) -> Result<Response, S
         }
         match form.chosen.shape {
             Shape::PartialMetadata => partial_metadata(item, &mut out),
-            _ => item.write_json(None, &mut out),
+            // Items of custom resources say what they are, unlike those of typed lists.
+            _ => item.write_json(resource.is_custom().then_some(&resource.gvk), &mut out),
         }
     }
     out.extend_from_slice(b"]}");

@@ -11,6 +11,7 @@ use tenant_registry::{FieldValidation, Resource, Schema};
 
 use crate::body::Body;
 use crate::negotiate::{ContentType, Media};
+use crate::options::WriteOptions;
 use crate::pipeline::Call;
 use crate::wire;
 
@@ -199,13 +200,12 @@ pub async fn delete_options(call: &Call, body: Body) -> Result<Option<Value>, St
     Ok(Some(value))
 }
 
-/// A patch by its content type; `manager` and `force` matter to apply alone.
+/// A patch by its content type.
 pub async fn patch(
     call: &Call,
     body: Body,
     strategic: bool,
-    manager: Option<String>,
-    force: bool,
+    options: &WriteOptions,
 ) -> Result<Patch, Status> {
     let kind = ContentType::parse(call.header("content-type")).essence;
     let mut accepted = vec![JSON_PATCH, MERGE_PATCH];
@@ -221,8 +221,17 @@ pub async fn patch(
         let json = wire::json_of_yaml(&raw)
             .map_err(|cause| Status::bad_request(format!("error decoding YAML: {cause}")))?;
         let document = parse(&json)?;
-        let manager = manager.unwrap_or_default();
-        return Ok(Patch::Apply { document, manager, force });
+        if let Some(why) = wire::yaml_duplicates(&raw) {
+            match options.field_validation {
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => call.warnings.add(why),
+                FieldValidation::Strict => {
+                    return Err(Status::bad_request(format!("error strict decoding YAML: {why}")));
+                }
+            }
+        }
+        let manager = options.field_manager.clone().unwrap_or_default();
+        return Ok(Patch::Apply { document, manager, force: options.force });
     }
     let value = parse(&raw)?;
     Ok(match kind.as_str() {

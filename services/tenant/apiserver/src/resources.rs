@@ -98,9 +98,7 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
         "patch" => {
             let form = call.form(offer)?;
             let options = options::write(&call.query, "PatchOptions", input::is_apply(call))?;
-            let manager = options.field_manager.clone();
-            let patch =
-                input::patch(call, inbound.body, !resource.is_custom(), manager, options.force).await?;
+            let patch = input::patch(call, inbound.body, !resource.is_custom(), &options).await?;
             let ctx = call.context(&options);
             let written = registry.patch(&ctx, gvr, namespace, &at.name, &patch).await?;
             encode::object(&form, if written.created { 201 } else { 200 }, resource, &written.object)
@@ -193,9 +191,7 @@ async fn answer_subresource(
         }
         "patch" => {
             let options = options::write(&call.query, "PatchOptions", input::is_apply(call))?;
-            let manager = options.field_manager.clone();
-            let patch =
-                input::patch(call, inbound.body, !resource.is_custom(), manager, options.force).await?;
+            let patch = input::patch(call, inbound.body, !resource.is_custom(), &options).await?;
             let ctx = call.context(&options);
             (200, registry.patch_subresource(&ctx, gvr, namespace, &at.name, &at.subresource, &patch).await?)
         }

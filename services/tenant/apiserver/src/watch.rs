@@ -157,7 +157,7 @@ impl Frames {
                 if !self.bookmarks {
                     return None;
                 }
-                return match watch.bookmark() {
+                return match watch.bookmark().await {
                     Ok(item @ WatchItem::Bookmark { .. }) => Some(self.frame(&item)),
                     _ => None,
                 };

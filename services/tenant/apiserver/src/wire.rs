@@ -14,6 +14,15 @@ pub fn json_of_yaml(text: &[u8]) -> Result<Vec<u8>, String> {
     yaml::to_json(text).map_err(|cause| cause.to_string())
 }
 
+/// What is said of keys that a YAML body has more than once, as Go's reader says it.
+pub fn yaml_duplicates(text: &[u8]) -> Option<String> {
+    let found = yaml::duplicate_keys(text);
+    let lines: Vec<String> =
+        found.iter().map(|(line, key)| format!("\n  line {line}: key {key:?} already set in map")).collect();
+    let said = || format!("error converting YAML to JSON: yaml: unmarshal errors:{}", lines.concat());
+    (!lines.is_empty()).then(said)
+}
+
 /// Compact JSON of a kind as a protobuf body with its envelope.
 pub fn protobuf_of_json(gvk: &Gvk, json: &[u8]) -> Result<Vec<u8>, Status> {
     protobuf::encode(gvk, &value(json)?).map_err(|cause| unencodable(&cause))

@@ -240,9 +240,6 @@ impl Supervisor {
             Signal::Listed { revision, items } => {
                 for gone in self.world.listed(id, revision, &items) {
                     self.announce(id, ChangeKind::Gone, &gone, Some(&gone));
-                    if id == res::DEFINITIONS {
-                        self.retire(&gone);
-                    }
                 }
                 for object in items {
                     self.saw(id, &object);
@@ -252,9 +249,6 @@ impl Supervisor {
             Signal::Event(WatchEvent::Deleted(object)) => {
                 let old = self.world.lost(id, &object);
                 self.announce(id, ChangeKind::Gone, &object, old.as_ref());
-                if id == res::DEFINITIONS {
-                    self.retire(&object);
-                }
             }
             Signal::Event(WatchEvent::Bookmark(revision)) => self.world.reached(id, revision),
         }
@@ -264,9 +258,6 @@ impl Supervisor {
         if let Some(old) = self.world.saw(id, object) {
             let kind = if old.is_some() { ChangeKind::Changed } else { ChangeKind::Seen };
             self.announce(id, kind, object, old.as_ref());
-            if id == res::DEFINITIONS {
-                self.serve(object);
-            }
         }
     }
 
@@ -319,6 +310,12 @@ impl Supervisor {
         for at in &self.concerned[usize::from(of.0)] {
             let Desk { controller, queue, .. } = &mut self.desks[*at];
             controller.concerns(&self.world, &change, now, &mut |key| queue.add(key));
+        }
+        if of == res::DEFINITIONS {
+            match kind {
+                ChangeKind::Gone => self.retire(object),
+                ChangeKind::Seen | ChangeKind::Changed => self.serve(object),
+            }
         }
     }
 

@@ -28,6 +28,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// A loop of this process asks. Of custom resources loops read metadata alone, which no conversion changes: they
+    /// must not stand still because a webhook of the cluster's does.
+    pub(crate) fn is_loop(&self) -> bool {
+        self.fence.is_some()
+    }
     pub fn of(user: UserInfo) -> Context {
         Context { field_manager: user.name.clone(), user, ..Context::default() }
     }

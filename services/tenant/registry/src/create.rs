@@ -166,6 +166,10 @@ impl Registry {
             reinvocation: Reinvocation::default(),
         };
         self.admission.admit(&attributes, Some(&mut object), None).await?;
+        if let Some(schema) = resource.custom().and_then(|custom| custom.schema()) {
+            // Whatever a plug-in or a webhook put in, no field comes in that the schema does not have.
+            schema.prune(&mut object).map_err(Status::bad_request)?;
+        }
         defaults::apply(message, &mut object);
         strategy.defaults(&mut object);
 

@@ -11,6 +11,7 @@ use crate::resource::Resource;
 /// What a write to `subresource` does not write.
 fn ignored(resource: &Resource, subresource: &str) -> &'static [&'static str] {
     match subresource {
+        "status" if resource.is_custom() => &["metadata", "spec"],
         "status" => &["spec", "data"],
         _ if resource.strategy().separates_status() && resource.subresource("status").is_some() => {
             &["status"]

@@ -1,7 +1,7 @@
 //! `patch`: the four patch types on an object, and on the views that some subresources are.
 
 use api_kinds::MessageId;
-use api_machinery::{Document, Field, Gvk, Gvr, Status};
+use api_machinery::{Document, Field, Gvk, Gvr, Reason, Status};
 use api_patch::PatchError;
 use serde_json::Value;
 use tenant_client::Patch;
@@ -190,6 +190,7 @@ impl Registry {
             api_patch::check(message, &mut config).map_err(|cause| decode_status(gvk, &cause))?;
         if let Some(schema) = schema {
             problems.extend(schema.prune(&mut config).map_err(Status::bad_request)?);
+            undeclared(&config, &problems)?;
         }
         self.report(ctx, problems, |text| {
             Status::bad_request(format!("error strict decoding YAML: {text}"))
@@ -213,6 +214,24 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// What a custom resource's schema does not know nobody can own: refused, whatever the field validation.
+fn undeclared(config: &Document, problems: &[String]) -> Result<(), Status> {
+    let path = |problem: &String| {
+        let path: String = serde_json::from_str(problem.strip_prefix("unknown field ")?).ok()?;
+        Some(format!(".{path}: field not declared in schema"))
+    };
+    let found: Vec<String> = problems.iter().filter_map(path).collect();
+    let shown = match &found[..] {
+        [] => return Ok(()),
+        [one] => one.clone(),
+        several => format!("errors:\n  {}", several.join("\n  ")),
+    };
+    let (namespace, name) = (config.namespace(), config.name());
+    let kind = format!("{}, Kind={}", config.api_version(), config.kind());
+    let why = format!("failed to create typed patch object ({namespace}/{name}; {kind}): {shown}");
+    Err(Status::failure(500, Reason::Unknown, why))
 }
 
 fn patch_status(cause: &PatchError) -> Status {

@@ -218,6 +218,10 @@ impl Registry {
         };
         if !ctx.admitted {
             self.admission.admit(&attributes, Some(&mut new), Some(old)).await?;
+            if let Some(schema) = resource.custom().and_then(|custom| custom.schema()) {
+                // Whatever a plug-in or a webhook put in, no field comes in that the schema does not have.
+                schema.prune(&mut new).map_err(Status::bad_request)?;
+            }
         }
         metadata::carry(&mut new, old);
         self.confine(&moment, strategy, part, &mut new, old);

@@ -12,7 +12,7 @@ use store_mvcc::{Batch, Event, EventKind, ReadError, Revision};
 
 use crate::context::{Context, WatchOptions};
 use crate::convert;
-use crate::custom::DEFINITIONS;
+use crate::custom::{CustomResource, DEFINITIONS};
 use crate::error::read_status;
 use crate::read::{Selection, invalid_options, parse_revision, shown};
 use crate::registry::Registry;
@@ -67,6 +67,8 @@ pub struct Watch {
     failed: bool,
     /// Of a custom resource's watch, which ends with its definition.
     definition: Option<Box<Followed>>,
+    /// Whether webhooks are asked what objects look like in this version.
+    converts: bool,
 }
 
 /// The definitions, as long as a watch depends on one of them.
@@ -74,6 +76,9 @@ struct Followed {
     registry: Arc<Registry>,
     changes: store_mvcc::Watch,
 }
+
+/// An event, its object and the object before, as a watcher is shown them.
+type Seen = (Arc<Event>, Arc<Object>, Option<Arc<Object>>);
 
 enum Woken {
     Events(Result<Batch, ReadError>),
@@ -85,7 +90,7 @@ impl Registry {
     /// `Err` for a request that is wrong, or whose revision is gone: 410, list again.
     pub async fn watch(
         self: &Arc<Registry>,
-        _ctx: &Context,
+        ctx: &Context,
         of: &Gvr,
         namespace: Option<&str>,
         options: &WatchOptions,
@@ -148,6 +153,7 @@ impl Registry {
             bookmarks: options.allow_bookmarks,
             failed: false,
             definition,
+            converts: !ctx.is_loop(),
         };
         watch.convert_ready().await?;
         Ok(watch)
@@ -175,7 +181,7 @@ impl Watch {
                 // Boxed, so that watches without bookmarks do not carry the timer's room.
                 match Box::pin(tokio::time::timeout(BOOKMARK_EVERY, self.woken())).await {
                     Ok(woken) => woken,
-                    Err(_) => match self.bookmark() {
+                    Err(_) => match Box::pin(self.bookmark()).await {
                         Ok(item) => return Some(Ok(item)),
                         Err(status) => return Some(Err(status)),
                     },
@@ -203,21 +209,60 @@ impl Watch {
                     return Some(Err(read_status(&cause)));
                 }
             };
-            for event in batch.events {
-                match self.view(event) {
-                    Ok(Some(item)) => self.ready.push_back(item),
-                    Ok(None) => {}
-                    Err(status) => {
-                        self.failed = true;
-                        return Some(Err(status));
-                    }
-                }
-            }
-            if let Err(status) = self.convert_ready().await {
+            if let Err(status) = self.take_in(batch.events).await {
                 self.failed = true;
                 return Some(Err(status));
             }
         }
+    }
+
+    /// What events mean to this watcher, in `ready`.
+    async fn take_in(&mut self, events: Vec<Arc<Event>>) -> Result<(), Status> {
+        let mut seen = Vec::with_capacity(events.len());
+        for event in events {
+            if event.revision.0 <= self.after || !self.selection.in_scope(&event.entry.key.name) {
+                continue;
+            }
+            let now = shown(&self.resource, &event.entry)?;
+            let before = match (&event.previous, event.kind) {
+                (Some(previous), EventKind::Put) => Some(shown(&self.resource, previous)?),
+                _ => None,
+            };
+            seen.push((event, now, before));
+        }
+        self.convert(&mut seen).await?;
+        for (event, now, before) in seen {
+            if let Some(item) = self.view(event, now, before)? {
+                self.ready.push_back(item);
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a resource whose objects a webhook may have to convert: the resource, and who asks.
+    fn converter(&self) -> Option<(&CustomResource, &Arc<Registry>)> {
+        let custom = self.resource.custom().filter(|custom| custom.may_need_webhook())?;
+        self.definition.as_ref().filter(|_| self.converts).map(|followed| (custom, &followed.registry))
+    }
+
+    /// Where only a webhook can say what objects look like, it is asked once for all of them.
+    async fn convert(&self, seen: &mut [Seen]) -> Result<(), Status> {
+        let Some((custom, registry)) = self.converter() else { return Ok(()) };
+        let mut objects: Vec<Arc<Object>> = Vec::new();
+        for (_, now, before) in seen.iter() {
+            objects.push(now.clone());
+            objects.extend(before.clone());
+        }
+        registry.serve_all(custom, &mut objects).await?;
+        let mut converted = objects.into_iter();
+        for (_, now, before) in seen {
+            for slot in [Some(now), before.as_mut()].into_iter().flatten() {
+                if let Some(object) = converted.next() {
+                    *slot = object;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn woken(&mut self) -> Woken {
@@ -257,18 +302,15 @@ impl Watch {
         }
     }
 
-    /// What only a webhook can convert, all at once, and then what selectors say of it.
+    /// The same for the objects a watch begins with.
     async fn convert_ready(&mut self) -> Result<(), Status> {
-        let Some(custom) = self.resource.custom().filter(|custom| custom.may_need_webhook()) else {
-            return Ok(());
-        };
-        let Some(followed) = &self.definition else { return Ok(()) };
+        let Some((custom, registry)) = self.converter() else { return Ok(()) };
         let objects = self.ready.iter().filter_map(|item| match item {
             WatchItem::Change { object, .. } => Some(object.clone()),
             WatchItem::Bookmark { .. } => None,
         });
         let mut objects: Vec<Arc<Object>> = objects.collect();
-        followed.registry.serve_all(custom, &mut objects).await?;
+        registry.serve_all(custom, &mut objects).await?;
         let mut converted = objects.into_iter();
         for item in &mut self.ready {
             if let WatchItem::Change { object, .. } = item
@@ -286,19 +328,16 @@ impl Watch {
     }
 
     /// A bookmark at what this watcher has seen; for the last word before a timeout as well.
-    pub fn bookmark(&mut self) -> Result<WatchItem, Status> {
+    pub async fn bookmark(&mut self) -> Result<WatchItem, Status> {
         match self.inner.poll() {
             Ok(batch) => {
-                for event in batch.events {
-                    if let Some(item) = self.view(event)? {
-                        self.ready.push_back(item);
-                    }
-                }
+                let revision = batch.revision.0;
+                self.take_in(batch.events).await?;
                 match self.ready.pop_front() {
                     // What was missed goes first; a bookmark must not overtake it.
                     Some(item) => Ok(item),
                     None => Ok(WatchItem::Bookmark {
-                        revision: batch.revision.0.max(self.after),
+                        revision: revision.max(self.after),
                         initial_events_end: false,
                     }),
                 }
@@ -314,51 +353,38 @@ impl Watch {
         futures::stream::unfold(self, |mut watch| async move { watch.next().await.map(|item| (item, watch)) })
     }
 
-    /// What an event means to this watcher; nothing, for most events of a busy collection.
-    fn view(&self, event: Arc<Event>) -> Result<Option<WatchItem>, Status> {
-        if event.revision.0 <= self.after || !self.selection.in_scope(&event.entry.key.name) {
-            return Ok(None);
-        }
-        let item = match (event.kind, &event.previous) {
-            (EventKind::Delete, _) => {
-                let last = shown(&self.resource, &event.entry)?;
-                if !self.selection.may_select(&last) {
-                    return Ok(None);
-                }
-                let gone = at_revision(&last, event.revision);
-                let object = convert::served_object(&self.resource, &gone)?;
-                WatchItem::Change { change: Change::Deleted, object, event: Some(event) }
+    /// What an event means to this watcher; nothing, for most events of a busy collection. `now` is what the
+    /// event's entry looks like to it, `before` what that was before.
+    fn view(
+        &self,
+        event: Arc<Event>,
+        now: Arc<Object>,
+        before: Option<Arc<Object>>,
+    ) -> Result<Option<WatchItem>, Status> {
+        let served = |object: &Arc<Object>| convert::served_object(&self.resource, object);
+        let selected = self.selection.selects(&now);
+        if event.kind == EventKind::Delete {
+            if !selected {
+                return Ok(None);
             }
-            (EventKind::Put, previous) => {
-                let found = shown(&self.resource, &event.entry)?;
-                let now = self.selection.may_select(&found);
-                let before = match previous {
-                    Some(previous) => {
-                        let before = shown(&self.resource, previous)?;
-                        self.selection.may_select(&before)
-                    }
-                    None => false,
-                };
-                match (before, now) {
-                    (false, false) => return Ok(None),
-                    (false, true) => {
-                        let entered = event.previous.is_some();
-                        let object = convert::served_object(&self.resource, &found)?;
-                        let event = (!entered).then_some(event);
-                        WatchItem::Change { change: Change::Added, object, event }
-                    }
-                    (true, true) => {
-                        let object = convert::served_object(&self.resource, &found)?;
-                        WatchItem::Change { change: Change::Modified, object, event: Some(event) }
-                    }
-                    (true, false) => {
-                        let Some(previous) = previous else { return Ok(None) };
-                        let before = shown(&self.resource, previous)?;
-                        let left = at_revision(&before, event.revision);
-                        let object = convert::served_object(&self.resource, &left)?;
-                        WatchItem::Change { change: Change::Deleted, object, event: None }
-                    }
-                }
+            let object = served(&at_revision(&now, event.revision))?;
+            return Ok(Some(WatchItem::Change { change: Change::Deleted, object, event: Some(event) }));
+        }
+        let was_selected = before.as_ref().is_some_and(|before| self.selection.selects(before));
+        let item = match (was_selected, selected) {
+            (false, false) => return Ok(None),
+            (false, true) => {
+                let entered = event.previous.is_some();
+                let event = (!entered).then_some(event);
+                WatchItem::Change { change: Change::Added, object: served(&now)?, event }
+            }
+            (true, true) => {
+                WatchItem::Change { change: Change::Modified, object: served(&now)?, event: Some(event) }
+            }
+            (true, false) => {
+                let Some(before) = before else { return Ok(None) };
+                let object = served(&at_revision(&before, event.revision))?;
+                WatchItem::Change { change: Change::Deleted, object, event: None }
             }
         };
         Ok(Some(item))

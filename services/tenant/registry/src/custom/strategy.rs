@@ -2,11 +2,11 @@
 //!
 //! Facts: `apiextensions-apiserver/pkg/registry/customresource/{strategy,status_strategy,validator}.go`.
 
-use api_machinery::{Document, Field, FieldError, Object};
-use api_structural::Part;
+use api_machinery::{Document, FieldError, Object};
+use api_structural::{Part, ScalePaths};
 use serde_json::Value;
 
-use super::definition::{CustomResource, Scale};
+use super::definition::CustomResource;
 use crate::strategy::{Generation, Moment, Strategy, Write, field_text};
 use crate::validation::meta;
 
@@ -44,14 +44,22 @@ impl Strategy for CustomResource {
         warnings: &mut Vec<String>,
     ) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        let part = if write == Write::Status { Part::Status } else { Part::Whole };
         if let Some(schema) = self.schema() {
-            let part = if write == Write::Status { Part::Status } else { Part::Whole };
             let (found, warned) = schema.validate(new, old, part);
             errors.extend(found);
             warnings.extend(warned);
         }
         if let Some(scale) = self.scale() {
-            validate_scale(scale, new, &mut errors);
+            let written = |path: &String| format!(".{path}");
+            let (spec, status) = (written(&scale.spec_replicas), written(&scale.status_replicas));
+            let selector = scale.selector.as_ref().map(written);
+            let paths = ScalePaths {
+                spec_replicas: &spec,
+                status_replicas: &status,
+                label_selector: selector.as_deref(),
+            };
+            errors.extend(api_structural::validate_scale(&Value::Object(new.0.clone()), paths, part));
         }
         errors
     }
@@ -80,41 +88,5 @@ impl Strategy for CustomResource {
     }
     fn refuses_new(&self) -> Option<&'static str> {
         self.is_terminating().then_some("create not allowed while custom resource definition is terminating")
-    }
-}
-
-/// Replicas are counts, wherever the definition says they are.
-fn validate_scale(scale: &Scale, new: &Document, errors: &mut Vec<FieldError>) {
-    for path in [&scale.spec_replicas, &scale.status_replicas] {
-        let Some(value) = new.get(path).filter(|value| !value.is_null()) else { continue };
-        let field = path.split('.').fold(None, |field: Option<Field>, part| {
-            Some(field.map_or_else(|| Field::new(part), |field| field.child(part)))
-        });
-        let Some(field) = field else { continue };
-        match value.as_i64() {
-            Some(count) if count < 0 => {
-                errors.push(field.invalid(count, "should be a non-negative integer"));
-            }
-            Some(count) if i32::try_from(count).is_err() => {
-                errors.push(field.invalid(count, format!("should be less than or equal to {}", i32::MAX)));
-            }
-            Some(_) => {}
-            None => {
-                let shown = match value {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                };
-                errors.push(field.invalid(shown, "should be an integer"));
-            }
-        }
-    }
-    if let Some(path) = &scale.selector
-        && let Some(value) = new.get(path).filter(|value| !value.is_null() && !value.is_string())
-    {
-        let field = path
-            .split('.')
-            .skip(1)
-            .fold(Field::new(path.split('.').next().unwrap_or_default()), |field, part| field.child(part));
-        errors.push(field.invalid(value.to_string(), "should be a string"));
     }
 }

@@ -40,6 +40,9 @@ impl Strategy for Definitions {
     fn validate_update(&self, new: &Document, old: &Document) -> Errors {
         api_structural::validate_definition(&whole(new), Some(&whole(old)))
     }
+    fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
+        api_structural::definition_warnings(&whole(new), old.map(whole).as_ref())
+    }
     fn updates_unconditionally(&self) -> bool {
         false
     }

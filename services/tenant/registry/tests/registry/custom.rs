@@ -3,6 +3,7 @@
 use api_machinery::{Document, FieldSelector};
 use serde_json::{Value, json};
 use tenant_client::{DeleteOptions, Patch};
+use tenant_outbound::{Connection, Destination, Limits, Outbound, OutboundError};
 use tenant_registry::{Context, FieldValidation, ListOptions, WatchItem, WatchOptions};
 
 use crate::support::*;
@@ -361,4 +362,140 @@ async fn the_end_of_a_definition_ends_what_depends_on_it() {
     assert_eq!(seen, ["ADDED a", "DELETED a"]);
     assert_eq!(cluster.create(WIDGETS, widget("b", json!({}))).await.unwrap_err().code, 404);
     assert!(cluster.registry.catalogue().is_empty());
+}
+
+/// Turns `hostPort` of v1 into `host` and `port` of v2 and back, and counts how often it is asked.
+#[derive(Default)]
+struct Converter {
+    calls: std::sync::atomic::AtomicUsize,
+    broken: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Outbound for Converter {
+    async fn call(
+        &self,
+        to: &Destination,
+        request: http::Request<bytes::Bytes>,
+        _limits: Limits,
+    ) -> Result<http::Response<bytes::Bytes>, OutboundError> {
+        use std::sync::atomic::Ordering;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        assert_eq!((to.base(), request.uri().path()), ("https://convert.example.com".to_owned(), "/now"));
+        let review: Value = serde_json::from_slice(request.body()).unwrap();
+        let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap();
+        let objects = review["request"]["objects"].as_array().unwrap().iter().map(|object| {
+            let mut object = object.clone();
+            assert_ne!(object["apiVersion"], wanted, "only what needs it is sent");
+            object["apiVersion"] = wanted.into();
+            let members = object.as_object_mut().unwrap();
+            if wanted == "example.com/v2" {
+                let both = members.remove("hostPort").unwrap_or_default();
+                let (host, port) = both.as_str().unwrap_or_default().split_once(':').unwrap_or_default();
+                members.insert("host".to_owned(), host.into());
+                members.insert("port".to_owned(), port.into());
+            } else {
+                let text =
+                    |value: Option<Value>| value.unwrap_or_default().as_str().unwrap_or_default().to_owned();
+                let both = format!("{}:{}", text(members.remove("host")), text(members.remove("port")));
+                members.insert("hostPort".to_owned(), both.into());
+            }
+            object
+        });
+        let objects: Vec<Value> = objects.collect();
+        let result = match self.broken.load(Ordering::Relaxed) {
+            true => json!({"status": "Failure", "message": "not today"}),
+            false => json!({"status": "Success"}),
+        };
+        let answer = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+            "response": {"uid": review["request"]["uid"], "result": result, "convertedObjects": objects}});
+        Ok(http::Response::new(answer.to_string().into()))
+    }
+    async fn connect(&self, _: &Destination, _: std::time::Duration) -> Result<Connection, OutboundError> {
+        Err(OutboundError::Busy)
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_converts() {
+    use std::sync::atomic::Ordering;
+    let cluster = cluster().await;
+    let converter = std::sync::Arc::new(Converter::default());
+    cluster.registry.call_through(converter.clone());
+    let version = |name: &str, storage: bool, fields: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
+        let selectable: Vec<Value> =
+            fields.iter().map(|field| json!({"jsonPath": format!(".{field}")})).collect();
+        json!({"name": name, "served": true, "storage": storage, "selectableFields": selectable,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
+    };
+    let mut definition =
+        definition(vec![version("v1", true, &["hostPort"]), version("v2", false, &["host", "port"])]);
+    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "clientConfig": {"url": "https://convert.example.com/now"}, "conversionReviewVersions": ["v1"]}});
+    cluster.define(definition).await;
+    const SECOND: &str = "example.com/v2/widgets";
+
+    // Written in one version, stored and found in another.
+    let made =
+        cluster.create(SECOND, json!({"metadata": {"name": "a"}, "host": "h1", "port": "80"})).await.unwrap();
+    assert_eq!((made.get_str("host"), made.get_str("port")), (Some("h1"), Some("80")));
+    assert_eq!(cluster.get(WIDGETS, "default/a").await.unwrap().get_str("hostPort"), Some("h1:80"));
+    for (name, port) in [("b", "8080"), ("c", "80")] {
+        let host = if name == "c" { "h2" } else { "h1" };
+        cluster
+            .create(WIDGETS, json!({"metadata": {"name": name}, "hostPort": format!("{host}:{port}")}))
+            .await
+            .unwrap();
+    }
+    let before = converter.calls.load(Ordering::Relaxed);
+    for (of, selector, wanted) in [
+        (SECOND, "", "a b c"),
+        (SECOND, "host=h1", "a b"),
+        (SECOND, "host=h1,port=80", "a"),
+        (WIDGETS, "hostPort=h1:8080", "b"),
+    ] {
+        let options =
+            ListOptions { fields: FieldSelector::parse(selector).unwrap(), ..ListOptions::default() };
+        let list = cluster.list(of, None, &options).await.unwrap();
+        let names: Vec<&str> = list.items.iter().map(|item| &*item.header.name).collect();
+        assert_eq!(names.join(" "), wanted, "{of} {selector}");
+    }
+    assert_eq!(converter.calls.load(Ordering::Relaxed) - before, 3, "one call for a list");
+
+    // A watch sees objects enter and leave by what they look like in its version.
+    let options = WatchOptions {
+        fields: FieldSelector::parse("host=h1").unwrap(),
+        resource_version: "0".to_owned(),
+        ..WatchOptions::default()
+    };
+    let mut watch = cluster.registry.watch(&cluster.ctx, &gvr(SECOND), None, &options).await.unwrap();
+    let moved = Patch::Merge(json!({"hostPort": "h9:80"}));
+    cluster.patch(WIDGETS, "default/a", moved).await.unwrap();
+    cluster.patch(SECOND, "default/c", Patch::Merge(json!({"host": "h1"}))).await.unwrap();
+    cluster.delete(SECOND, "default/b", DeleteOptions::default()).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        if let WatchItem::Change { change, object, .. } = watch.next().await.unwrap().unwrap() {
+            let host = object.field("host").unwrap_or_default();
+            seen.push(format!(
+                "{} {} {}",
+                change.as_str(),
+                object.header.name,
+                host.as_str().unwrap_or_default()
+            ));
+        }
+    }
+    assert_eq!(seen, ["ADDED a h1", "ADDED b h1", "DELETED a h1", "ADDED c h1", "DELETED b h1"]);
+
+    converter.broken.store(true, Ordering::Relaxed);
+    let refused = cluster.get(SECOND, "default/a").await.unwrap_err();
+    assert_eq!(refused.code, 500);
+    assert!(
+        refused.message.contains("conversion webhook for example.com/v1, Kind=Widget failed: not today"),
+        "{}",
+        refused.message
+    );
+    assert!(cluster.get(WIDGETS, "default/a").await.is_ok(), "what needs no conversion does without");
 }
