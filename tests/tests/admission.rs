@@ -53,7 +53,8 @@ fn answer(path: &str, review: &Value) -> Value {
             let command = request.pointer("/object/command").cloned().unwrap_or_default();
             response["status"] = json!({"message": format!("not {command}")});
         }
-        "/mutate" => {
+        // There is nothing to patch when something is deleted.
+        "/mutate" if request["operation"] != "DELETE" => {
             let patch = json!([{"op": "add", "path": "/data/added", "value": request["operation"]}]);
             let encoded = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
             response["patch"] = encoded.into();
@@ -123,10 +124,11 @@ fn by_url(kubectl: &Kubectl, server: &WebhookServer, url: &str) -> Result<()> {
         ("/request/dryRun", json!(false)),
         ("/request/oldObject/data/added", json!("CREATE")),
         ("/request/object/metadata/labels/x", json!("y")),
-        ("/request/userInfo/username", json!("kubernetes-admin")),
     ] {
         ensure!(review.pointer(pointer) == Some(&wanted), "{pointer}: {review}");
     }
+    let groups = review.pointer("/request/userInfo/groups").and_then(Value::as_array).context("no groups")?;
+    ensure!(groups.contains(&json!("system:authenticated")), "{review}");
 
     // Match conditions leave requests out, and a mistake in one is told at once.
     let conditions =
@@ -241,24 +243,26 @@ fn policies(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// A Service without a selector, whose endpoint is this machine as the node sees it.
+/// A pod that passes bytes on to the server on this machine: the API server reaches it through its node's tunnel,
+/// which leads to pods and nowhere else.
 fn through_a_node(kubectl: &Kubectl, server: &WebhookServer) -> Result<()> {
     kubectl.until("get nodes", " Ready ", SOON)?;
     let node = kubectl
         .ok("get nodes -o jsonpath={.items[0].status.addresses[?(@.type==\"InternalIP\")].address}")?;
     let (net, _) = node.rsplit_once('.').context("the node has no IPv4 address")?;
-    let host = format!("{net}.1");
+    let relay = format!("while true; do nc -l -p 8443 -e nc {net}.1 {}; done", server.address.port());
+    apply(
+        kubectl,
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "relay", "labels": {"app": "relay"}},
+        "spec": {"terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "roadstead.local/demo:1", "command": ["sh", "-c", relay]}]}}),
+    )?;
     apply(
         kubectl,
         &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
-        "spec": {"ports": [{"port": 443, "targetPort": server.address.port()}]}}),
+        "spec": {"selector": {"app": "relay"}, "ports": [{"port": 443, "targetPort": 8443}]}}),
     )?;
-    let slice = |address: &str| {
-        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
-        "ports": [{"name": "", "port": server.address.port(), "protocol": "TCP"}], "endpoints": [{"addresses": [address]}]})
-    };
-    apply(kubectl, &slice(&host))?;
+    kubectl.until("get endpointslices -l kubernetes.io/service-name=hook", "10.244.", SOON)?;
     let client = |path: &str| json!({"service": {"namespace": "default", "name": "hook", "path": path}, "caBundle": server.ca_base64});
     let kind = "ValidatingWebhookConfiguration";
     apply(kubectl, &configuration(kind, "inside", client("/validate"), "CREATE", "configmaps", json!({})))?;
@@ -282,10 +286,17 @@ fn through_a_node(kubectl: &Kubectl, server: &WebhookServer) -> Result<()> {
     kubectl.ok("delete pod sleeper --now --wait=false")?;
 
     // What somebody wrote into an endpoint does not lead back to where the provider is.
-    kubectl.ok("delete endpointslice hook-1")?;
-    let loopback = slice("127.0.0.1");
-    let ran = kubectl.run_with(&["apply", "-f", "-"], &loopback.to_string())?;
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
+        "ports": [{"name": "", "port": 8443, "protocol": "TCP"}], "endpoints": [{"addresses": ["127.0.0.1"]}]});
+    let ran = kubectl.run_with(&["apply", "-f", "-"], &slice.to_string())?;
     ensure!(!ran.success, "an endpoint on loopback was stored: {ran:?}");
+    kubectl.ok("delete pod relay --now")?;
+    kubectl.until(
+        "get endpointslices -l kubernetes.io/service-name=hook -o jsonpath=[{.items[*].endpoints}]",
+        "[]",
+        SOON,
+    )?;
     refused(kubectl, "create configmap c --from-literal=a=b", "no endpoints available for service \"hook\"")?;
     kubectl.ok("delete validatingwebhookconfiguration inside")?;
     kubectl.ok("create configmap c --from-literal=a=b")?;
