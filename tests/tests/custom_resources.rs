@@ -327,7 +327,7 @@ fn names_and_conditions(kubectl: &Kubectl) -> Result<()> {
     let path = "jsonpath={.status.conditions[?(@.type=='NamesAccepted')].message}";
     kubectl.until(
         &format!("get crd rivals.stable.example.com -o {path}"),
-        "\"CronTab\" is already in use",
+        "\"CronTabList\" is already in use",
         SOON,
     )?;
     ensure!(!kubectl.run("get rivals.stable.example.com")?.success);
