@@ -238,6 +238,7 @@ fn start_loops(
     let loops = hosted.tasks.child();
     let stop = loops.stopping();
     let plane = hosted.plane.clone();
+    let aggregation = plane.clone();
     let api_for = move |component: &str| plane.client(tenant_controllers::identity(component), Some(term));
     let config = tenant_controllers::Config {
         cluster_info: hosted.cluster_info(),
@@ -252,6 +253,9 @@ fn start_loops(
     loops.spawn(keep(id, "scheduler", {
         let (api_for, clock, stop) = (api_for.clone(), clock.clone(), stop.clone());
         move || Scheduler::run(api_for("kube-scheduler"), clock.clone(), scheduler.clone(), stop.clone())
+    }));
+    loops.spawn(keep(id, "aggregation", move || {
+        tenant_apiserver::keep_availability(aggregation.clone(), term)
     }));
     loops.spawn(keep(id, "cloud", {
         let (hosted, clock, stop) = (hosted.clone(), clock.clone(), stop.clone());

@@ -50,6 +50,14 @@ pub struct Documents {
 static SHARED: LazyLock<Documents> = LazyLock::new(Documents::default);
 
 impl Documents {
+    /// With what other servers say they have. That changes without a trace in the store, and so is put together
+    /// when it is asked for; `None` where there are no such servers.
+    fn with(catalogue: &Catalogue, more: &[ResourceInfo]) -> Option<Documents> {
+        let custom =
+            || catalogue.served().iter().map(|one| one.shown()).chain(more.iter().cloned()).collect();
+        (!more.is_empty()).then(|| Documents { custom: custom(), ..Documents::default() })
+    }
+
     /// Those of a cluster with these custom resources.
     pub fn of(catalogue: &Catalogue) -> &Documents {
         if catalogue.is_empty() {
@@ -81,14 +89,16 @@ impl Documents {
 }
 
 /// `None` for a path that is no discovery or OpenAPI document.
-pub fn answer(call: &Call) -> Option<Result<Response, Status>> {
+///
+/// `more` are resources of servers behind this one.
+pub fn answer(call: &Call, more: &[ResourceInfo]) -> Option<Result<Response, Status>> {
     let path = call.info.path.trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match parts[..] {
-        ["api"] => Some(Ok(root(call, Root::Api))),
-        ["apis"] => Some(Ok(root(call, Root::Apis))),
+        ["api"] => Some(Ok(root(call, Root::Api, &[]))),
+        ["apis"] => Some(Ok(root(call, Root::Apis, more))),
         ["api", version] => Some(resource_list(call, "", version)),
-        ["apis", group] => Some(document(call, path, |all| discovery::group(all, group))),
+        ["apis", group] => Some(document(call, path, more, |all| discovery::group(all, group))),
         ["apis", group, version] => Some(resource_list(call, group, version)),
         ["openapi", ..] => crate::openapi::answer(call, &parts[1..]),
         _ => None,
@@ -96,9 +106,10 @@ pub fn answer(call: &Call) -> Option<Result<Response, Status>> {
 }
 
 /// `/api` and `/apis`, plain or with everything below them in one document.
-fn root(call: &Call, root: Root) -> Response {
+fn root(call: &Call, root: Root, more: &[ResourceInfo]) -> Response {
     let catalogue = call.plane.registry().catalogue();
-    let documents = Documents::of(&catalogue);
+    let own = Documents::with(&catalogue, more);
+    let documents = own.as_ref().unwrap_or_else(|| Documents::of(&catalogue));
     let aggregated = |version: &'static str, content_type: &'static str| {
         let key = format!("{} {version}", if root == Root::Api { "/api" } else { "/apis" });
         documents
@@ -133,16 +144,19 @@ fn root(call: &Call, root: Root) -> Response {
 
 fn resource_list(call: &Call, group: &str, version: &str) -> Result<Response, Status> {
     let key = call.info.path.trim_end_matches('/');
-    document(call, key, |all| discovery::resource_list(all, group, version))
+    document(call, key, &[], |all| discovery::resource_list(all, group, version))
 }
 
 fn document(
     call: &Call,
     key: &str,
+    more: &[ResourceInfo],
     make: impl FnOnce(&[&ResourceInfo]) -> Option<serde_json::Value>,
 ) -> Result<Response, Status> {
     let catalogue = call.plane.registry().catalogue();
-    let fixed = Documents::of(&catalogue).fixed(key, make).ok_or_else(Status::no_route)?;
+    let own = Documents::with(&catalogue, more);
+    let documents = own.as_ref().unwrap_or_else(|| Documents::of(&catalogue));
+    let fixed = documents.fixed(key, make).ok_or_else(Status::no_route)?;
     Ok(send(call, &fixed, "application/json"))
 }
 

@@ -295,6 +295,10 @@ impl Kubelet {
         })?;
         let authority = address.to_string();
         let attempt = async {
+            if !plane.egress.may_reach_inside(address) {
+                // Whoever may write a node's status would be led to what only the node itself may reach.
+                return Err(format!("dial tcp {address}: address not allowed"));
+            }
             if tenant_auth::is_api_server_name(node) {
                 // Its certificate would be ours: a node could lead us back to ourselves, with our own rights.
                 return Err(format!("node name {node:?} is the API server's own"));

@@ -11,6 +11,8 @@
 //!
 //! Not here: what a kind does (`tenant-registry`), who may do it (`tenant-auth`), SNI routing (`fleet`).
 
+mod aggregate;
+mod availability;
 mod body;
 mod components;
 mod connect;
@@ -41,6 +43,7 @@ mod tables;
 mod watch;
 mod wire;
 
+pub use availability::keep as keep_availability;
 pub use body::{Body, BodyError, Request, Response, erase};
 pub use connection::AcceptError;
 pub use local::LocalClient;

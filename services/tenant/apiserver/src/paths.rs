@@ -1,12 +1,14 @@
 //! Everything that is no resource: version, health, metrics, discovery, OpenAPI, token keys.
 
+use std::sync::Arc;
+
 use api_machinery::Status;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::body::{Response, full};
 use crate::pipeline::Call;
-use crate::{VERSION, discovery, encode, health};
+use crate::{VERSION, aggregate, discovery, encode, health};
 
 /// Paths that `/` lists beside those of API groups.
 const LISTED: [&str; 14] = [
@@ -51,7 +53,10 @@ pub async fn answer(call: &Call) -> Result<Response, Status> {
             Err(Status::method_not_allowed())
         };
     }
-    match discovery::answer(call) {
+    // What other servers have is asked for only where it is shown.
+    let more =
+        if path.starts_with("/apis") { aggregate::resources(&call.plane).await } else { Arc::default() };
+    match discovery::answer(call, &more) {
         Some(_) if !reading => Err(Status::method_not_allowed()),
         Some(answer) => answer,
         None => Err(Status::no_route()),

@@ -30,7 +30,7 @@ use crate::negotiate::Accept;
 use crate::plane::ControlPlane;
 use crate::query::Query;
 use crate::request::RequestInfo;
-use crate::{encode, options, paths, resources};
+use crate::{aggregate, encode, options, paths, resources};
 
 /// Requests that do not last are given up after this long: upstream's `--request-timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -237,6 +237,9 @@ async fn serve(
     let inbound = Inbound { body, upgrade };
     // Boxed: the handlers' states are large, and most connections sit idle most of the time.
     let answer = async {
+        if let Some(elsewhere) = aggregate::responsible(&call.plane, &call.info.path) {
+            return aggregate::answer(&call, &elsewhere, inbound).await;
+        }
         match &call.info.resource {
             Some(at) => resources::answer(&call, at, inbound).await,
             None => paths::answer(&call).await,

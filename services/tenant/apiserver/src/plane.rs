@@ -16,6 +16,7 @@ use tenant_outbound::{ClusterOutbound, Egress, Outbound};
 use tenant_registry::Registry;
 use tokio::sync::Semaphore;
 
+use crate::aggregate::Remembered;
 use crate::flow::FlowControl;
 use crate::local::LocalClient;
 use crate::metrics::Metrics;
@@ -80,6 +81,9 @@ pub struct ControlPlane {
     pub(crate) metrics: Metrics,
     pub(crate) tasks: Tasks,
     /// Made with the first request that needs a kubelet.
+    /// What is shown to aggregated API servers, made with the first request for one.
+    pub(crate) front_proxy: OnceLock<Arc<base_net::pki::Issued>>,
+    pub(crate) aggregated: Remembered,
     pub(crate) kubelet_tls: OnceLock<Arc<rustls::ClientConfig>>,
     tls: Arc<rustls::ServerConfig>,
 }
@@ -139,6 +143,8 @@ impl ControlPlane {
             bodies: Arc::new(Semaphore::new(LARGE_BODIES_KIB)),
             metrics: Metrics::new(),
             tasks,
+            front_proxy: OnceLock::new(),
+            aggregated: Remembered::default(),
             kubelet_tls: OnceLock::new(),
             tls,
         }))

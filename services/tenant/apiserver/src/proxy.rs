@@ -34,6 +34,12 @@ const HOP_BY_HOP: [&str; 8] = [
     "upgrade",
 ];
 
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
 /// `[scheme:]name[:port]`
 #[derive(Debug, PartialEq, Eq)]
 struct Named<'a> {
@@ -98,9 +104,7 @@ fn forwarded_headers(call: &Call, authority: &str, upgrading: bool) -> HeaderMap
     let mut headers = call.headers.clone();
     streams::strip_credentials(&mut headers);
     if !upgrading {
-        for name in HOP_BY_HOP {
-            headers.remove(name);
-        }
+        strip_hop_by_hop(&mut headers);
     }
     if let Ok(host) = HeaderValue::from_str(authority) {
         headers.insert(HOST, host);
@@ -113,9 +117,7 @@ fn forwarded_headers(call: &Call, authority: &str, upgrading: bool) -> HeaderMap
 
 fn returned(call: &Call, at: &ResourcePath, response: http::Response<Body>) -> Response {
     let (mut parts, body) = response.into_parts();
-    for name in HOP_BY_HOP {
-        parts.headers.remove(name);
-    }
+    strip_hop_by_hop(&mut parts.headers);
     // A redirect inside the backend must stay below the proxy.
     if let Some(to) =
         parts.headers.get(LOCATION).and_then(|to| to.to_str().ok()).filter(|to| to.starts_with('/'))

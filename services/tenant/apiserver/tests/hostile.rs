@@ -259,6 +259,37 @@ async fn proxies_go_to_pods_and_nowhere_else() {
         let answer = cluster.admin_send("GET", &format!("{PODS}/web/proxy/"), Value::Null).await;
         refused(&answer, code, wanted, ip);
     }
+    // The same of a node's address, which whoever may write its status chooses.
+    make(&cluster, "/api/v1/nodes", json!({"metadata": {"name": "n1"}})).await;
+    for (ip, wanted) in [
+        ("127.0.0.1", "dial tcp 127.0.0.1:10250: address not allowed"),
+        ("169.254.169.254", "dial tcp 169.254.169.254:10250: address not allowed"),
+        ("::ffff:127.0.0.1", "dial tcp [::ffff:127.0.0.1]:10250: address not allowed"),
+        ("10.0.0.7", "n1 was asked for 10.0.0.7:10250"),
+    ] {
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": ip}]}});
+        let patched = cluster.admin_send("PATCH", "/api/v1/nodes/n1/status", status).await;
+        assert_eq!(patched.code, 200, "{ip}: {}", patched.text());
+        let answer = cluster.admin_send("GET", "/api/v1/nodes/n1/proxy/metrics", Value::Null).await;
+        refused(&answer, 503, wanted, ip);
+    }
+    // And of endpoints that are written by hand.
+    let service = json!({"metadata": {"name": "hand"}, "spec": {"ports": [{"port": 80}]}});
+    make(&cluster, "/api/v1/namespaces/default/services", service).await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    for (at, ip, code, wanted) in [
+        (1, "10.0.0.9", 503, "n1 was asked for 10.0.0.9:80"),
+        (2, "10.244.0.77", 503, "n1 was asked for 10.244.0.77:80"),
+    ] {
+        let slice = json!({"metadata": {"name": format!("hand-{at}"), "labels": {"kubernetes.io/service-name": "hand"}},
+            "addressType": "IPv4", "ports": [{"name": "", "port": 80}], "endpoints": [{"addresses": [ip]}]});
+        make(&cluster, slices, slice).await;
+        let answer =
+            cluster.admin_send("GET", "/api/v1/namespaces/default/services/hand/proxy/", Value::Null).await;
+        refused(&answer, code, wanted, ip);
+        let gone = cluster.admin_send("DELETE", &format!("{slices}/hand-{at}"), Value::Null).await;
+        assert_eq!(gone.code, 200, "{}", gone.text());
+    }
     // A node called like us would be trusted with our own certificate.
     for name in ["kubernetes", "localhost"] {
         make(&cluster, "/api/v1/nodes", json!({"metadata": {"name": name}})).await;

@@ -192,6 +192,56 @@ fn builtin() -> Vec<(Gvr, Document)> {
     }
     all.extend(priority_levels());
     all.extend(flow_schemas());
+    all.extend(api_services());
+    all
+}
+
+/// What is served here, as `kubectl get apiservices` lists it. Priorities are upstream's
+/// (`pkg/controlplane/apiserver/aggregator.go`).
+fn api_services() -> Vec<(Gvr, Document)> {
+    let of = Gvr::new("apiregistration.k8s.io", "v1", "apiservices");
+    let mut all = Vec::new();
+    for (group, versions) in kinds().groups() {
+        let minimum = match group {
+            "" => 18_000,
+            "apps" => 17_800,
+            "events.k8s.io" => 17_750,
+            "authentication.k8s.io" => 17_700,
+            "authorization.k8s.io" => 17_600,
+            "autoscaling" => 17_500,
+            "batch" => 17_400,
+            "certificates.k8s.io" => 17_300,
+            "networking.k8s.io" => 17_200,
+            "policy" => 17_100,
+            "rbac.authorization.k8s.io" => 17_000,
+            "storage.k8s.io" => 16_800,
+            "apiextensions.k8s.io" | "admissionregistration.k8s.io" => 16_700,
+            "scheduling.k8s.io" => 16_600,
+            "coordination.k8s.io" => 16_500,
+            "node.k8s.io" => 16_300,
+            "discovery.k8s.io" => 16_200,
+            "flowcontrol.apiserver.k8s.io" => 16_100,
+            "resource.k8s.io" => 15_900,
+            // The aggregator itself is no APIService.
+            _ => continue,
+        };
+        for version in versions {
+            let own = match (group, version) {
+                ("", _) => 1,
+                ("autoscaling", "v2") => 30,
+                ("flowcontrol.apiserver.k8s.io", "v1") => 21,
+                _ => 15,
+            };
+            let value = json!({
+                "metadata": {"name": format!("{version}.{group}"),
+                    "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+                "spec": {"group": group, "version": version, "groupPriorityMinimum": minimum, "versionPriority": own},
+                "status": {"conditions": [{"type": "Available", "status": "True", "reason": "Local",
+                    "message": "Local APIServices are always available"}]},
+            });
+            all.push((of.clone(), document(value)));
+        }
+    }
     all
 }
 
