@@ -107,6 +107,7 @@ fn a_fleet_is_run_from_the_command_line() -> Result<()> {
     let fleet = Fleet::start(Options { demo: false, ..Options::default() })?;
     let outcome = signing_in(&fleet)
         .and_then(|()| clusters_live_and_die(&fleet))
+        .and_then(|()| a_kubeconfig_ends_with_its_person(&fleet))
         .and_then(|()| pools_and_operations(&fleet))
         .and_then(|()| mistakes_are_told(&fleet));
     fleet.explain(outcome)
@@ -235,6 +236,94 @@ fn clusters_live_and_die(fleet: &Fleet) -> Result<()> {
     ensure!(receipt["signature"].as_str().is_some_and(|text| text.len() > 80), "{receipt}");
     ensure!(ann.run("cluster receipts")?.ok()?.contains(&id));
     Ok(())
+}
+
+/// Removed, demoted, or the token deleted: what they have downloaded is a 401. Who comes back gets another one.
+fn a_kubeconfig_ends_with_its_person(fleet: &Fleet) -> Result<()> {
+    let operator = operator(fleet)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let namespaces = "/api/v1/namespaces";
+    let api = |text: &str| ApiClient::new(&Kubeconfig::parse(text)?);
+    let allowed = |text: &str| runtime.block_on(api(text)?.get(namespaces));
+    let refused = |text: &str| -> Result<()> {
+        let api = api(text)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let (code, body) = runtime.block_on(api.call(reqwest::Method::GET, namespaces, None))?;
+            if code == 401 {
+                ensure!(body["kind"] == "Status" && body["message"] == "Unauthorized", "{body}");
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "still let in: {code} {body}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let join = |person: &Person<'_>, role: &str, password: &str| -> Result<()> {
+        let invited = operator
+            .run(&format!("member create bob@example.com --role {role} --org acme -o json"))?
+            .json()?;
+        let file = person.home.join("invitation");
+        std::fs::write(&file, invited["invitation"].as_str().context("no invitation")?)?;
+        let ca = fleet.data().join("fleet-ca.pem");
+        let line = format!(
+            "login https://{} --invitation-file {} --name Bob --password-stdin --ca-file {}",
+            fleet.manager,
+            file.display(),
+            ca.display()
+        );
+        person.run_with(&line, Some(password))?.ok().map(drop)
+    };
+    let password = "correct horse battery staple\n";
+    operator.run("cluster create kept --org acme")?.ok()?;
+    let others = operator.run("cluster kubeconfig kept --org acme")?.ok()?;
+    let bob = Person::new(fleet, "bob")?;
+    join(&bob, "admin", password)?;
+    let said = bob.run("cluster kubeconfig kept --expires-in 1h")?;
+    ensure!(said.err.contains("valid until 20"), "{}", said.err);
+    let first = said.ok()?;
+    allowed(&first)?;
+    bob.run("cluster kubeconfig kept --expires-in 10s")?.fails(2, "expires_in_seconds")?;
+
+    // A token of his, and one that is deleted while he stays.
+    let mut by_token = Vec::new();
+    for name in ["stays", "goes"] {
+        let made = bob.run(&format!("token create {name} --role developer --org acme -o json"))?.json()?;
+        let program = Person::new(fleet, name)?;
+        std::fs::write(program.home.join("token"), made["secret"].as_str().context("no secret")?)?;
+        let ca = fleet.data().join("fleet-ca.pem");
+        let login = format!("login https://{} --token-file token --ca-file {}", fleet.manager, ca.display());
+        program.run(&login)?.ok()?;
+        let kubeconfig = program.run("cluster kubeconfig kept --org acme")?.ok()?;
+        allowed(&kubeconfig)?;
+        by_token.push((made["id"].as_str().context("no id")?.to_owned(), kubeconfig));
+    }
+    bob.run(&format!("token delete {}", by_token[1].0))?.ok()?;
+    refused(&by_token[1].1)?;
+    allowed(&first)?;
+    allowed(&by_token[0].1)?;
+
+    // Less than before: a new one, with less.
+    operator.run("member update bob@example.com --role viewer --org acme")?.ok()?;
+    refused(&first)?;
+    refused(&by_token[0].1)?;
+    let viewing = bob.run("cluster kubeconfig kept")?.ok()?;
+    let (pods, secrets) = ("/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets");
+    runtime.block_on(api(&viewing)?.get(pods))?;
+    let (code, body) = runtime.block_on(api(&viewing)?.call(reqwest::Method::GET, secrets, None))?;
+    ensure!(
+        code == 403 && body["message"].as_str().is_some_and(|text| text.contains("bob@example.com")),
+        "{body}"
+    );
+
+    operator.run("member delete bob@example.com --org acme")?.ok()?;
+    refused(&viewing)?;
+    join(&bob, "developer", password)?;
+    let again = bob.run("cluster kubeconfig kept")?.ok()?;
+    allowed(&again)?;
+    refused(&first)?;
+    refused(&viewing)?;
+    allowed(&others)?;
+    operator.run("cluster delete kept --org acme")?.ok().map(drop)
 }
 
 fn pools_and_operations(fleet: &Fleet) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Certificate authorities and what they issue.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -47,8 +47,9 @@ pub struct Profile {
     pub lifetime: Duration,
 }
 
-/// Certificates start to be valid this long before they are made, for clocks that lag.
-const BACKDATE: Duration = Duration::from_secs(5 * 60);
+/// Certificates start to be valid this long before they are made, for clocks that lag. So a certificate of ours was
+/// made this long after its `notBefore`.
+pub const BACKDATE: Duration = Duration::from_secs(5 * 60);
 
 /// A year and a bit: what kubeadm gives leaf certificates.
 pub const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -86,7 +87,7 @@ impl Ca {
             KeyUsagePurpose::DigitalSignature,
             KeyUsagePurpose::KeyEncipherment,
         ];
-        valid_for(&mut params, 10 * YEAR);
+        valid_for(&mut params, SystemTime::now(), 10 * YEAR);
         let cert_pem = params.self_signed(&key).map_err(PkiError::Make)?.pem();
         let key_pem = key.serialize_pem();
         Ca::from_pem(&cert_pem, &key_pem)
@@ -112,8 +113,13 @@ impl Ca {
 
     /// A fresh key and its certificate.
     pub fn issue(&self, profile: &Profile) -> Result<Issued, PkiError> {
+        self.issue_at(profile, SystemTime::now())
+    }
+
+    /// The same, made at `now` as far as the certificate says.
+    pub fn issue_at(&self, profile: &Profile, now: SystemTime) -> Result<Issued, PkiError> {
         let key = KeyPair::generate().map_err(PkiError::Make)?;
-        let cert = params(profile)?.signed_by(&key, &self.issuer).map_err(PkiError::Make)?;
+        let cert = params(profile, now)?.signed_by(&key, &self.issuer).map_err(PkiError::Make)?;
         Ok(Issued { cert_pem: self.finished(&cert, profile)?, key_pem: key.serialize_pem() })
     }
 
@@ -122,7 +128,7 @@ impl Ca {
     pub fn sign_csr(&self, csr_pem: &str, profile: &Profile) -> Result<String, PkiError> {
         let mut csr = CertificateSigningRequestParams::from_pem(csr_pem)
             .map_err(|cause| PkiError::Input { what: "certificate signing request", cause })?;
-        csr.params = params(profile)?;
+        csr.params = params(profile, SystemTime::now())?;
         let cert = csr.signed_by(&self.issuer).map_err(PkiError::Make)?;
         self.finished(&cert, profile)
     }
@@ -198,7 +204,7 @@ pub fn public_key_hash(cert_pem: &str) -> Result<String, PkiError> {
     Ok(format!("sha256:{}", hex::encode(Sha256::digest(certificate.public_key().raw))))
 }
 
-fn params(profile: &Profile) -> Result<CertificateParams, PkiError> {
+fn params(profile: &Profile, now: SystemTime) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished_name(&profile.common_name, &profile.organizations);
     params.subject_alt_names = alt_names(profile)?;
@@ -211,7 +217,7 @@ fn params(profile: &Profile) -> Result<CertificateParams, PkiError> {
     if profile.client {
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
     }
-    valid_for(&mut params, profile.lifetime);
+    valid_for(&mut params, now, profile.lifetime);
     Ok(params)
 }
 
@@ -234,8 +240,7 @@ fn distinguished_name(common_name: &str, organizations: &[String]) -> Distinguis
     name
 }
 
-fn valid_for(params: &mut CertificateParams, lifetime: Duration) {
-    let now = std::time::SystemTime::now();
+fn valid_for(params: &mut CertificateParams, now: SystemTime, lifetime: Duration) {
     params.not_before = (now - BACKDATE).into();
     params.not_after = (now + lifetime).into();
 }

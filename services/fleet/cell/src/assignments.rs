@@ -33,10 +33,20 @@ pub struct Assignment {
     /// The cells with a replica, this one's among them, in the order of replica numbers. Alone when empty.
     #[serde(default)]
     pub replicas: Vec<Replica>,
+    /// Whose certificates and tokens are refused. On disk, so that they are while the manager is away.
+    #[serde(default)]
+    pub revocations: Vec<Revoked>,
     /// Whether a cell that does not have the cluster may make it. Never so after a restart: what was made is
     /// on disk then, and what was not the manager asks for again.
     #[serde(skip)]
     pub founding: bool,
+}
+
+/// What was issued to `user` until then is refused; to everybody whom the manager names when it is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    pub user: String,
+    pub before_ms: i64,
 }
 
 /// One replica, and where cells reach its cell.
@@ -145,6 +155,7 @@ mod tests {
             provider: String::new(),
             node_pools: Vec::new(),
             replicas: Vec::new(),
+            revocations: vec![Revoked { user: "ann@example.com".to_owned(), before_ms: 1 }],
             founding: false,
         }
     }

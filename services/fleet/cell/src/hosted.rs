@@ -12,7 +12,7 @@ use futures::FutureExt;
 use store_mvcc::{Key, Term};
 use store_raft::Group;
 use tenant_apiserver::ControlPlane;
-use tenant_auth::ClusterPki;
+use tenant_auth::{ClusterPki, Revocation};
 use tenant_controllers::Controllers;
 use tenant_registry::bootstrap;
 use tenant_scheduler::Scheduler;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::Shared;
-use crate::assignments::{Assignment, AssignmentError};
+use crate::assignments::{Assignment, AssignmentError, Revoked};
 use crate::cloud::Seat;
 use crate::signer::ClusterSigner;
 use crate::tunnels::{Dialer, TunnelMount, announce};
@@ -106,6 +106,7 @@ impl Hosted {
             ip_addresses: addresses,
             tasks: tasks.clone(),
         })?;
+        plane.revoke(revocations(&assignment));
         // Set once, right here; nobody else has the cell to set it.
         let _ = late_plane.set(Arc::downgrade(&plane));
         let seat = Seat::new(cell.clouds.clone(), &assignment);
@@ -125,6 +126,7 @@ impl Hosted {
     }
     /// Tells whoever acts on it.
     pub(crate) fn reassign(&self, assignment: Assignment) {
+        self.plane.revoke(revocations(&assignment));
         self.seat.reassign(&assignment);
         self.assignment.send_replace(assignment);
     }
@@ -162,6 +164,11 @@ impl Hosted {
             assignment.server_name
         ))
     }
+}
+
+fn revocations(assignment: &Assignment) -> impl Iterator<Item = Revocation> + '_ {
+    let revocation = |one: &Revoked| Revocation { user: one.user.clone(), before_ms: one.before_ms };
+    assignment.revocations.iter().map(revocation)
 }
 
 /// Makes this cell's replica of a cluster that is new. The first of its cells makes the keys and the default

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base_ids::{Slug, TenantId};
 use base_net::tasks::Tasks;
@@ -21,7 +21,7 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 use x509_parser::prelude::FromDer;
 
-use crate::assignments::Replica;
+use crate::assignments::{Replica, Revoked};
 use crate::hosted::Hosted;
 use crate::join_tokens;
 use crate::peers::{KEEP_ALIVE, PeerService};
@@ -120,7 +120,7 @@ impl Cell for Orders {
         let pki = hosted.plane().pki();
         let groups: Vec<&str> = request.groups.iter().map(String::as_str).collect();
         let issued = pki
-            .issue_client(&request.user, &groups, lifetime)
+            .issue_client_at(&request.user, &groups, issued_at(request.issued_unix_ms), lifetime)
             .map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(IssueCredentialResponse {
             ca_pem: pki.ca_pem().to_owned(),
@@ -225,6 +225,18 @@ impl Cell for Orders {
     }
 }
 
+/// When a certificate says that it was issued: the manager's moment, as long as the certificate is valid by our clock.
+fn issued_at(unix_ms: i64) -> SystemTime {
+    let now = SystemTime::now();
+    match u64::try_from(unix_ms) {
+        Ok(0) | Err(_) => now,
+        Ok(unix_ms) => {
+            let given = SystemTime::UNIX_EPOCH + Duration::from_millis(unix_ms);
+            given.clamp(now - base_net::pki::BACKDATE, now + base_net::pki::BACKDATE)
+        }
+    }
+}
+
 fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
     let invalid = |error: &dyn std::fmt::Display| Status::invalid_argument(error.to_string());
     let replica = |given: &fleet_rpc::Replica| -> Result<Replica, Status> {
@@ -247,6 +259,11 @@ fn parse(given: fleet_rpc::Assignment) -> Result<Assignment, Status> {
         generation: given.generation,
         replicas: given.replicas.iter().map(replica).collect::<Result<_, _>>()?,
         founding: given.founding,
+        revocations: given
+            .revocations
+            .into_iter()
+            .map(|one| Revoked { user: one.user, before_ms: one.before_unix_ms })
+            .collect(),
         provider: given.provider,
         node_pools: given.node_pools.into_iter().map(pool).collect::<Result<_, _>>()?,
     })

@@ -2,9 +2,9 @@
 
 use base_ids::{OperationId, Slug, TenantId};
 use fleet_model::{
-    Cluster, ClusterRef, CreateCluster, CreateJoinToken, CreateNodePool, JoinToken, JoinTokenInfo,
-    Kubeconfig, MachineType, NodePool, NodePoolRef, Operation, OperationState, Receipt, UpdateCluster,
-    UpdateNodePool, Version,
+    Cluster, ClusterRef, CreateCluster, CreateJoinToken, CreateKubeconfig, CreateNodePool, JoinToken,
+    JoinTokenInfo, Kubeconfig, MachineType, NodePool, NodePoolRef, Operation, OperationState, Receipt,
+    UpdateCluster, UpdateNodePool, Version,
 };
 
 use crate::{Client, ClientError, segment};
@@ -43,7 +43,15 @@ impl Client {
     }
 
     pub async fn kubeconfig(&self, org: &Slug, cluster: impl Into<ClusterRef>) -> Result<Kubeconfig> {
-        self.post(&format!("{}/kubeconfig", at(org, cluster)), None::<&()>).await
+        self.create_kubeconfig(org, cluster, &CreateKubeconfig::default()).await
+    }
+    pub async fn create_kubeconfig(
+        &self,
+        org: &Slug,
+        cluster: impl Into<ClusterRef>,
+        request: &CreateKubeconfig,
+    ) -> Result<Kubeconfig> {
+        self.post(&format!("{}/kubeconfig", at(org, cluster)), Some(request)).await
     }
 
     pub async fn join_token(&self, org: &Slug, cluster: impl Into<ClusterRef>) -> Result<JoinToken> {

@@ -116,10 +116,23 @@ pub struct UpdateCluster {
     pub labels: LabelsPatch,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateKubeconfig {
+    /// Seconds until its certificate expires, at most a year; 28 days when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::whole_number")]
+    #[schema(minimum = 600, maximum = 31_536_000)]
+    pub expires_in_seconds: Option<u32>,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Kubeconfig {
     /// YAML, ready for `KUBECONFIG`.
     pub kubeconfig: String,
+    /// When its certificate does. It ends earlier with whoever asked for it: a person who is removed or demoted, a
+    /// token that is deleted.
+    #[schema(value_type = String, format = "date-time")]
+    pub expires_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -15,8 +15,8 @@ mod problem;
 mod reference;
 
 pub use cluster::{
-    Cluster, ClusterState, CreateCluster, CreateJoinToken, JoinToken, JoinTokenInfo, Kubeconfig, Receipt,
-    ReceiptResource, UpdateCluster, Version,
+    Cluster, ClusterState, CreateCluster, CreateJoinToken, CreateKubeconfig, JoinToken, JoinTokenInfo,
+    Kubeconfig, Receipt, ReceiptResource, UpdateCluster, Version,
 };
 pub use operation::{Event, Gone, Operation, OperationKind, OperationState};
 pub use pool::{

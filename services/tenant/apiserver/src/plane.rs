@@ -10,7 +10,7 @@ use base_net::tasks::Tasks;
 use base_net::tls::{self, ClientAuth, TlsError};
 use store_mvcc::Term;
 use store_raft::Group;
-use tenant_auth::{Authenticator, Authority, ClusterPki, NoEscalation};
+use tenant_auth::{Authenticator, Authority, ClusterPki, NoEscalation, Revocation};
 use tenant_client::{NodeDialer, SharedApi, SharedAuthorizer, UserInfo};
 use tenant_outbound::{ClusterOutbound, Egress, Outbound};
 use tenant_registry::Registry;
@@ -161,6 +161,11 @@ impl ControlPlane {
 
     pub fn pki(&self) -> &ClusterPki {
         &self.pki
+    }
+
+    /// Whose certificates and tokens are refused from now on; whole.
+    pub fn revoke(&self, all: impl IntoIterator<Item = Revocation>) {
+        self.authenticator.revoke(all);
     }
 
     pub fn registry(&self) -> &Arc<Registry> {

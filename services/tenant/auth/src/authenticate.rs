@@ -27,6 +27,7 @@ use crate::authority::require;
 use crate::bootstrap_token;
 use crate::person_token;
 use crate::pki::{ClusterPki, PkiEntryError};
+use crate::revocations::{Revocation, Revocations};
 use crate::stored;
 use crate::token::{Claims, ISSUER, Reference, TokenError, TokenKeys};
 
@@ -75,6 +76,9 @@ const REMEMBERED_TOKENS: usize = 512;
 /// What was deleted counts as gone only this much later, for clocks that differ (upstream's leeway).
 const DELETION_LEEWAY_SECONDS: i64 = 60;
 
+/// See [`base_net::pki::BACKDATE`].
+const BACKDATE_SECONDS: i64 = base_net::pki::BACKDATE.as_secs().cast_signed();
+
 /// Authenticates requests to one cluster.
 pub struct Authenticator {
     space: Arc<Space>,
@@ -83,6 +87,7 @@ pub struct Authenticator {
     /// Subject of the front-proxy authority, DER.
     front_proxy_subject: Vec<u8>,
     remembered: Mutex<HashMap<[u8; 32], Remembered>>,
+    revocations: Revocations,
 }
 
 /// A token that was good, and what that rested on.
@@ -117,7 +122,13 @@ impl Authenticator {
             keys: pki.issuer().keys().clone(),
             front_proxy_subject: certificate.subject().as_raw().to_vec(),
             remembered: Mutex::default(),
+            revocations: Revocations::default(),
         })
+    }
+
+    /// Refuses these from now on, and what was refused before no more.
+    pub fn revoke(&self, all: impl IntoIterator<Item = Revocation>) {
+        self.revocations.replace(all);
     }
 
     /// Who sent the request, impersonation included; `authorizer` is asked whether it may impersonate.
@@ -158,7 +169,10 @@ impl Authenticator {
         if wanted.contains(&own[0]) {
             match person_token::authenticate(&self.keys, token, now) {
                 Err(TokenError::Foreign) => {}
-                decided => return decided.map(|user| (user, own.to_vec())),
+                Ok((user, issued)) if self.revocations.refuses(&user.name, issued) => {
+                    return Err(TokenError::Invalid(format!("what {} was issued is revoked", user.name)));
+                }
+                decided => return decided.map(|(user, _)| (user, own.to_vec())),
             }
         }
         let claims = self.verified(token, now)?;
@@ -176,6 +190,13 @@ impl Authenticator {
                     return Ok(authenticated(user));
                 }
             } else if let Some(user) = certified(&certificate, leaf) {
+                let issued = certificate.validity().not_before.timestamp() + BACKDATE_SECONDS;
+                if self.revocations.refuses(&user.name, issued) {
+                    return Err(Refusal::Unauthorized(format!(
+                        "the certificate of {} is revoked",
+                        user.name
+                    )));
+                }
                 return Ok(authenticated(user));
             }
         }

@@ -3,7 +3,8 @@
 //! JWTs signed with the cluster's service-account key, since every replica has that one, but under an
 //! issuer and an audience of their own: nobody who verifies service-account tokens, in the cluster or
 //! outside with its published key set, takes one for an account, and a service-account token is never
-//! taken for a person. They rest on nothing that is stored, so they cannot be revoked: they are short.
+//! taken for a person. They rest on nothing that is stored, and are short; whoever is removed is
+//! refused by what the manager tells the cluster (`revocations.rs`).
 //!
 //! Not here: deciding who may have one (the manager), sessions.
 
@@ -63,8 +64,12 @@ pub fn issue_person_token(
     Ok((token, Timestamp::from_second(ends).unwrap_or(Timestamp::MAX)))
 }
 
-/// The person behind `token`; [`TokenError::Foreign`] when it is of another issuer.
-pub(crate) fn authenticate(keys: &TokenKeys, token: &str, now: Timestamp) -> Result<UserInfo, TokenError> {
+/// The person behind `token`, and in which second it was issued; [`TokenError::Foreign`] when it is of another issuer.
+pub(crate) fn authenticate(
+    keys: &TokenKeys,
+    token: &str,
+    now: Timestamp,
+) -> Result<(UserInfo, i64), TokenError> {
     let payload = keys.signed(token, PERSON_ISSUER)?;
     let invalid = |why: &str| TokenError::Invalid(why.to_owned());
     let claims: PersonClaims =
@@ -82,7 +87,7 @@ pub(crate) fn authenticate(keys: &TokenKeys, token: &str, now: Timestamp) -> Res
     user.groups.push(UserInfo::AUTHENTICATED.to_owned());
     user.extra
         .insert("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("JTI={}", claims.jti)]);
-    Ok(user)
+    Ok((user, claims.iat))
 }
 
 #[cfg(test)]
@@ -101,7 +106,8 @@ mod tests {
         let groups = [UserInfo::MASTERS.to_owned()];
         let (token, ends) = issue_person_token(&issuer, "ada@example.com", &groups, at(0), 600).unwrap();
         assert_eq!(ends, at(600));
-        let user = authenticate(issuer.keys(), &token, at(1)).unwrap();
+        let (user, issued) = authenticate(issuer.keys(), &token, at(1)).unwrap();
+        assert_eq!(issued, at(0).as_second());
         assert_eq!((user.name.as_str(), user.is_in(UserInfo::MASTERS)), ("ada@example.com", true));
         assert!(user.is_in(UserInfo::AUTHENTICATED));
         for (row, keys, when) in [

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base_net::pki::{Ca, Issued, PkiError, Profile, YEAR};
 use base64::Engine;
@@ -144,13 +144,25 @@ impl ClusterPki {
 
     /// A client certificate for `user` in `groups`.
     pub fn issue_client(&self, user: &str, groups: &[&str], lifetime: Duration) -> Result<Issued, PkiError> {
-        self.ca.issue(&Profile {
+        self.issue_client_at(user, groups, SystemTime::now(), lifetime)
+    }
+
+    /// The same, made at `now` as far as it says: what a revocation goes by.
+    pub fn issue_client_at(
+        &self,
+        user: &str,
+        groups: &[&str],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Issued, PkiError> {
+        let profile = Profile {
             common_name: user.to_owned(),
             organizations: groups.iter().map(|&group| group.to_owned()).collect(),
             client: true,
             lifetime,
             ..Profile::default()
-        })
+        };
+        self.ca.issue_at(&profile, now)
     }
 
     /// What an admin kubeconfig carries.

@@ -26,7 +26,7 @@ impl DataSource for Kubeconfig {
         ];
         attributes.extend(kubeconfig::parts_schema());
         Schema {
-            description: "An administrator's access to a cluster. A new certificate is issued at every read, so \
+            description: "Access to a cluster for whoever's token or session this is. A new certificate is issued at every read, so \
                           this suits other providers' configuration; for an output that stays the same, use \
                           the resource of this name.",
             attributes,

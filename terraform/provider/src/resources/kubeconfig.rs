@@ -17,8 +17,8 @@ use crate::resources::cluster::named;
 use crate::schema::{Attribute, Schema};
 use crate::value::Object;
 
-/// So long before its end a certificate is renewed.
-const RENEWAL: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// So long before its end a certificate is renewed, unless that is most of its life: then with a third of it left.
+const RENEWAL: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 pub struct Kubeconfigs;
 
@@ -43,8 +43,9 @@ impl Resource for Kubeconfigs {
         ];
         attributes.extend(parts_schema());
         Schema {
-            description: "An administrator's access to a cluster, issued once and renewed 30 days before its \
-                          end. Deleting it forgets it: the certificate itself stays valid until then.",
+            description: "Access to a cluster for whoever's token or session this is, issued once and renewed \
+                          7 days before its end. Deleting it forgets it; it is refused once the API token that \
+                          asked for it is deleted, or the member who did is removed or demoted.",
             attributes,
         }
     }
@@ -132,15 +133,23 @@ fn take_apart(yaml: &str) -> Option<Object> {
 }
 
 fn expiry(pem: &str) -> Option<Timestamp> {
+    Some(validity(pem)?.1)
+}
+
+/// From when until when.
+fn validity(pem: &str) -> Option<(Timestamp, Timestamp)> {
     let chain = base_net::pki::certs_from_pem(pem).ok()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
-    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+    let at = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    Some((at(certificate.validity().not_before)?, at(certificate.validity().not_after)?))
 }
 
 /// Whether it is far enough from its end.
 fn is_fresh(state: &Object, now: Timestamp) -> bool {
-    let end = state.text("expires_at").and_then(|text| text.parse::<Timestamp>().ok());
-    end.is_some_and(|end| end.duration_since(now) > RENEWAL)
+    state.text("client_certificate").and_then(validity).is_some_and(|(begin, end)| {
+        let third = end.duration_since(begin) / 3;
+        end.duration_since(now) > third.min(RENEWAL)
+    })
 }
 
 #[cfg(test)]
@@ -181,8 +190,18 @@ mod tests {
             assert_eq!(parts.text(name), Some(wanted), "{name}");
         }
         let now = Timestamp::now();
-        for (hours, fresh) in [(0, true), (300 * 24, true), (340 * 24, false), (400 * 24, false)] {
-            assert_eq!(is_fresh(&parts, now + SignedDuration::from_hours(hours)), fresh, "{hours} h");
+        for (life, hours, fresh) in [
+            (YEAR, 0, true),
+            (YEAR, 357 * 24, true),
+            (YEAR, 359 * 24, false),
+            (YEAR, 400 * 24, false),
+            (YEAR / 365, 0, true),
+            (YEAR / 365, 15, true),
+            (YEAR / 365, 17, false),
+        ] {
+            let profile = Profile { common_name: "ann".to_owned(), client: true, lifetime: life, ..Profile::default() };
+            let state = parts.clone().with("client_certificate", ca.issue(&profile).unwrap().cert_pem);
+            assert_eq!(is_fresh(&state, now + SignedDuration::from_hours(hours)), fresh, "{life:?} {hours} h");
         }
         for broken in ["", "a: [", "clusters: []", &yaml.replace("client-key-data", "x")] {
             assert!(take_apart(broken).is_none(), "{broken}");

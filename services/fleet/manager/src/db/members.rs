@@ -4,6 +4,7 @@ use base_clock::Timestamp;
 use base_ids::{OrgId, UserId};
 use fleet_model::{Email, Member, Role, User};
 
+use super::revocations::revoke_person;
 use super::{Count, Db, DbError, Read, Row, Tx, sql, undecodable};
 
 /// How a change of a member ended.
@@ -232,16 +233,28 @@ impl Db {
         Ok(true)
     }
 
+    /// Whoever may less than before has to have a new kubeconfig issued.
     pub(crate) async fn set_role(
         &self,
         organization: OrgId,
         user: UserId,
         role: Role,
+        now: Timestamp,
     ) -> Result<Changed, DbError> {
         let mut tx = self.begin().await?;
         lock(&mut tx, organization).await?;
         if role < Role::Admin && is_last_admin(&mut tx, organization, user).await? {
             return Ok(Changed::LastAdmin);
+        }
+        let before: Option<Member> = tx
+            .one(
+                select_members!("WHERE m.organization_id = $1 AND m.user_id = $2")
+                    .bind(organization)
+                    .bind(user),
+            )
+            .await?;
+        if before.is_some_and(|before| role < before.role) {
+            revoke_person(&mut tx, organization, user, now).await?;
         }
         let changed = tx
             .run(
@@ -255,14 +268,21 @@ impl Db {
         Ok(if changed > 0 { Changed::Done } else { Changed::Missing })
     }
 
-    /// With what they could still get in by: an invitation, tokens that they made.
-    pub(crate) async fn remove_member(&self, organization: OrgId, user: UserId) -> Result<Changed, DbError> {
+    /// With what they could still get in by: an invitation, tokens that they made, kubeconfigs.
+    pub(crate) async fn remove_member(
+        &self,
+        organization: OrgId,
+        user: UserId,
+        now: Timestamp,
+    ) -> Result<Changed, DbError> {
         let mut tx = self.begin().await?;
         lock(&mut tx, organization).await?;
         if is_last_admin(&mut tx, organization, user).await? {
             return Ok(Changed::LastAdmin);
         }
         tx.run(forget_invitation(organization, user)).await?;
+        // While their tokens are still there to be found.
+        revoke_person(&mut tx, organization, user, now).await?;
         tx.run(
             sql("DELETE FROM api_tokens WHERE organization_id = $1 AND created_by = $2")
                 .bind(organization)
@@ -282,7 +302,7 @@ impl Db {
 }
 
 /// See [`Db::begin`]: changes of one organisation's members come one after the other.
-async fn lock(tx: &mut Tx, organization: OrgId) -> Result<(), DbError> {
+pub(super) async fn lock(tx: &mut Tx, organization: OrgId) -> Result<(), DbError> {
     let there = tx.run(sql("UPDATE organizations SET name = name WHERE id = $1").bind(organization)).await?;
     if there == 0 { Err(DbError::Constraint) } else { Ok(()) }
 }

@@ -14,6 +14,7 @@ mod operations;
 mod organizations;
 mod pools;
 mod receipts;
+mod revocations;
 mod statement;
 mod tokens;
 mod users;
@@ -31,6 +32,7 @@ pub(crate) use idempotency::KeptKey;
 pub(crate) use members::{Changed, Invited, MAX_MEMBERS, NewInvitation};
 pub(crate) use operations::OperationRow;
 pub(crate) use pools::{MAX_POOLS, PoolChange};
+pub(crate) use revocations::RevocationRow;
 pub(crate) use statement::{Count, Read, Row, Statement, Tx, sql, undecodable};
 pub(crate) use tokens::{MAX_TOKENS, NewToken, TokenRow, TokenScope};
 

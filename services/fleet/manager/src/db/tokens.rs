@@ -4,6 +4,8 @@ use base_clock::Timestamp;
 use base_ids::{OrgId, Slug, TenantId, UserId};
 use fleet_model::{ApiToken, Organization, Role};
 
+use super::members::lock;
+use super::revocations::revoke_token;
 use super::{Count, Db, DbError, Read, Row, sql, undecodable};
 
 /// A token with what authentication needs.
@@ -102,6 +104,14 @@ impl Read for TokenRow {
     }
 }
 
+struct IdRow(OrgId);
+
+impl Read for IdRow {
+    fn read(row: &Row) -> Result<IdRow, sqlx::Error> {
+        Ok(IdRow(row.parsed("id")?))
+    }
+}
+
 impl Db {
     /// One that has the id already gets the new secret: an id is given out again only to whoever asked
     /// for the token and never saw its secret.
@@ -180,9 +190,29 @@ impl Db {
         Ok(rows.into_iter().map(|row| row.token).collect())
     }
 
-    /// False when there is no such token in this scope.
-    pub(crate) async fn delete_token(&self, scope: TokenScope<'_>, id: &str) -> Result<bool, DbError> {
-        let gone = self
+    /// With the kubeconfigs that it asked for. False when there is no such token in this scope.
+    pub(crate) async fn delete_token(
+        &self,
+        scope: TokenScope<'_>,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<bool, DbError> {
+        let mut tx = self.begin().await?;
+        // Of one organisation mostly; the provider's may have been in any, in the same order for whoever locks several.
+        let organizations: Vec<IdRow> = tx
+            .all(
+                sql("SELECT organization_id AS id FROM kubeconfigs WHERE user_name = 'token:' || $1
+                     UNION SELECT organization_id AS id FROM api_tokens
+                         WHERE id = $1 AND organization_id IS NOT NULL
+                     ORDER BY id")
+                .bind(id),
+            )
+            .await?;
+        for IdRow(organization) in &organizations {
+            lock(&mut tx, *organization).await?;
+            revoke_token(&mut tx, *organization, id, now).await?;
+        }
+        let gone = tx
             .run(
                 sql("DELETE FROM api_tokens WHERE id = $1
                      AND ($2 IS NULL OR organization_id = (SELECT id FROM organizations WHERE name = $2))
@@ -194,6 +224,11 @@ impl Db {
                 .bind(scope.admin),
             )
             .await?;
-        Ok(gone > 0)
+        // Nothing was this caller's to delete: nor to revoke.
+        if gone == 0 {
+            return Ok(false);
+        }
+        tx.commit().await?;
+        Ok(true)
     }
 }

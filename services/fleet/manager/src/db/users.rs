@@ -188,6 +188,7 @@ impl Db {
         let mut gone = self.run(sql("DELETE FROM sessions WHERE expires_ms <= $1").bind(now)).await?;
         gone += self.run(sql("DELETE FROM invitations WHERE expires_ms <= $1").bind(now)).await?;
         gone += self.run(sql("DELETE FROM idempotency WHERE created_ms <= $1").bind(answers)).await?;
+        gone += self.forget_kubeconfigs(now).await?;
         // Somebody who was invited, never came and was removed again is an address and nothing else.
         gone += self
             .run(sql("DELETE FROM users WHERE password_hash IS NULL

@@ -46,6 +46,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
+/// A JSON body that may be left out.
+pub(crate) struct BodyOrDefault<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for BodyOrDefault<T> {
+    type Rejection = Failure;
+    async fn from_request(request: Request, state: &S) -> Result<BodyOrDefault<T>, Failure> {
+        let (parts, body) = request.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.map_err(|_| Failure::TooLarge)?;
+        if bytes.is_empty() {
+            return Ok(BodyOrDefault(T::default()));
+        }
+        Body::from_request(Request::from_parts(parts, bytes.into()), state)
+            .await
+            .map(|Body(given)| BodyOrDefault(given))
+    }
+}
+
 /// What a description in a body must look like.
 pub(super) fn check_description(text: &str) -> Result<(), String> {
     if text.chars().count() > MAX_DESCRIPTION_CHARS || text.chars().any(char::is_control) {

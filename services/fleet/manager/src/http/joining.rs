@@ -8,39 +8,67 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use base_clock::Timestamp;
 use fleet_model::{
-    Cluster, ClusterState, CreateJoinToken, JoinToken, JoinTokenInfo, Kubeconfig, Page, Problem,
+    Cluster, ClusterState, CreateJoinToken, CreateKubeconfig, JoinToken, JoinTokenInfo, Kubeconfig, Page,
+    Problem, Role,
 };
 use fleet_rpc::{
     CreateJoinTokenRequest, DeleteJoinTokenRequest, IssueCredentialRequest, ListJoinTokensRequest,
 };
 
 use super::access::InCluster;
-use super::body::{Body, check_description};
+use super::body::{Body, BodyOrDefault, check_description};
 use super::extract::{NewId, PageQuery, page};
 use super::{Answer, Shared};
+use crate::auth::{self, later};
 use crate::problem::{Failure, Faults};
 use crate::{State, replicas};
 
-/// How long a kubeconfig's client certificate is valid: what kubeadm's admin.conf has.
-const KUBECONFIG_SECONDS: u64 = 365 * 24 * 3600;
+/// How long a kubeconfig's client certificate is valid, at least, unless something else is asked for, and at most.
+/// Four weeks, so that one that got lost ends by itself; it is made anew with one call.
+const SHORTEST_KUBECONFIG_SECONDS: u32 = 600;
+const KUBECONFIG_SECONDS: u32 = 28 * 24 * 3600;
+const LONGEST_KUBECONFIG_SECONDS: u32 = 365 * 24 * 3600;
 
 /// How long a join token is valid: kubeadm's default, and what we give at most.
 const JOIN_TOKEN_SECONDS: u32 = 24 * 3600;
 const LONGEST_JOIN_TOKEN_SECONDS: u32 = 30 * 24 * 3600;
 
 #[utoipa::path(post, path = "/api/v1/organizations/{organization}/clusters/{cluster}/kubeconfig", operation_id = "create_kubeconfig",
+    description = "A client certificate for the caller: admins and developers are the cluster's administrators, viewers have the ClusterRole `view`. It is refused once the caller is removed, demoted or, being a token, deleted, and never outlives a token.",
+    request_body(content = Option<CreateKubeconfig>),
     params(("organization" = String, Path), ("cluster" = String, Path)),
     responses((status = 200, body = Kubeconfig), (status = 400, body = Problem), (status = 401, body = Problem),
         (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem), (status = 503, body = Problem)))]
-pub(super) async fn kubeconfig(state: Shared, at: InCluster) -> Answer<Json<Kubeconfig>> {
+        (status = 413, body = Problem), (status = 415, body = Problem), (status = 422, body = Problem),
+        (status = 503, body = Problem)))]
+pub(super) async fn kubeconfig(
+    state: Shared,
+    at: InCluster,
+    BodyOrDefault(request): BodyOrDefault<CreateKubeconfig>,
+) -> Answer<Json<Kubeconfig>> {
+    let seconds = request.expires_in_seconds.unwrap_or(KUBECONFIG_SECONDS);
+    if !(SHORTEST_KUBECONFIG_SECONDS..=LONGEST_KUBECONFIG_SECONDS).contains(&seconds) {
+        let why = format!("{SHORTEST_KUBECONFIG_SECONDS} to {LONGEST_KUBECONFIG_SECONDS}, not {seconds}");
+        return Err(Failure::field("/expires_in_seconds", why));
+    }
+    serves(&at.cluster)?;
+    let now = state.now();
+    let asked = later(now, Duration::from_secs(u64::from(seconds)));
+    let expires_at = at.caller.ends_at().map_or(asked, |end| asked.min(end));
+    let user = at.caller.name();
+    let refused_until = state.db.note_kubeconfig(at.organization.id, &user, now, expires_at).await?;
+    // Whoever was removed between being let in and that note is in no revocation that knows of it.
+    let role = auth::role_now(&state, &at.caller, &at.organization.name).await?;
+    let role = role.ok_or(Failure::NotFound("organization"))?.min(at.role);
+    let issued_at = after(now, refused_until);
     let cluster = at.cluster;
-    serves(&cluster)?;
     let request = IssueCredentialRequest {
         cluster_id: cluster.id.to_string(),
-        user: format!("roadstead:{}:admin", cluster.organization),
-        groups: vec!["kubeadm:cluster-admins".to_owned()],
-        lifetime_seconds: KUBECONFIG_SECONDS,
+        user,
+        groups: vec![certificate_group(role).to_owned()],
+        // What is left of it is counted from when it says that it was issued.
+        lifetime_seconds: u64::try_from(expires_at.as_second() - issued_at.as_second()).unwrap_or(0).max(1),
+        issued_unix_ms: issued_at.as_millisecond(),
     };
     let issued = replicas::ask(&state, &cluster, |mut cell| {
         let request = request.clone();
@@ -48,7 +76,27 @@ pub(super) async fn kubeconfig(state: Shared, at: InCluster) -> Answer<Json<Kube
     })
     .await?;
     let kubeconfig = render(&cluster, &gateway_url(&state), &issued);
-    Ok(Json(Kubeconfig { kubeconfig }))
+    Ok(Json(Kubeconfig { kubeconfig, expires_at }))
+}
+
+/// When something that is issued now says it was: certificates know seconds only, so one that follows a revocation
+/// within the same second says the next one.
+fn after(now: Timestamp, refused_until: Option<Timestamp>) -> Timestamp {
+    match refused_until {
+        Some(until) if now.as_second() * 1000 <= until.as_millisecond() => {
+            Timestamp::from_second(until.as_second() + 1).unwrap_or(now)
+        }
+        _ => now,
+    }
+}
+
+/// What somebody is in a cluster that they come into with a certificate. Administrators are so by a binding that the
+/// cluster's owner can take away, which the group of masters that the proxy uses would not be.
+fn certificate_group(role: Role) -> &'static str {
+    match role {
+        Role::Viewer => "roadstead:viewers",
+        Role::Developer | Role::Admin | Role::Provider => "kubeadm:cluster-admins",
+    }
 }
 
 #[utoipa::path(get, path = "/api/v1/organizations/{organization}/clusters/{cluster}/join-tokens", operation_id = "list_join_tokens",

@@ -77,7 +77,9 @@ pub(super) async fn update(
 ) -> Answer<Json<Member>> {
     within_organization(request.role)?;
     let user = user_id(&user)?;
-    changed(state.db.set_role(at.organization.id, user, request.role).await?)?;
+    changed(state.db.set_role(at.organization.id, user, request.role, state.now()).await?)?;
+    // Their kubeconfigs may be revoked by that, which clusters have to hear.
+    state.nudge.notify_one();
     let member = state.db.member(at.organization.id, user).await?;
     member.map(Json).ok_or(Failure::NotFound("member"))
 }
@@ -85,14 +87,15 @@ pub(super) async fn update(
 #[utoipa::path(delete, path = "/api/v1/organizations/{organization}/members/{user}",
     operation_id = "delete_member", tag = "members",
     params(("organization" = String, Path), ("user" = String, Path, format = "uuid")),
-    responses((status = 204, description = "Gone, and with them the tokens they made here."),
+    responses((status = 204, description = "Gone, and with them the tokens they made here; kubeconfigs of both are refused."),
         (status = 409, body = Problem, description = "The last admin stays.")))]
 pub(super) async fn delete(
     state: Shared,
     at: InOrganization,
     Path((_organization, user)): Path<(String, String)>,
 ) -> Answer<StatusCode> {
-    changed(state.db.remove_member(at.organization.id, user_id(&user)?).await?)?;
+    changed(state.db.remove_member(at.organization.id, user_id(&user)?, state.now()).await?)?;
+    state.nudge.notify_one();
     Ok(StatusCode::NO_CONTENT)
 }
 

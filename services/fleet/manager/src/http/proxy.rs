@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{Uri, Version};
+use axum::http::{StatusCode, Uri, Version};
 use axum::response::Response;
 use fleet_model::{Cluster, ClusterState, Problem};
 use fleet_rpc::IssueTokenRequest;
@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) async fn forward(state: Shared, at: InCluster, request: Request) -> Answer<Response> {
     let permit = state.proxied.clone().try_acquire_owned().map_err(|_| Failure::TooMany(RETRY))?;
     let person = Person::new(at.cluster.id, at.caller.name(), at.role);
-    let granted = grant(&state, &at.cluster, person).await?;
+    let granted = grant(&state, &at.cluster, person.clone()).await?;
     let target = Target {
         cluster: at.cluster.id,
         addresses: state.routes.addresses(&at.cluster.server_name),
@@ -45,6 +45,9 @@ pub(super) async fn forward(state: Shared, at: InCluster, request: Request) -> A
     parts.extensions.clear();
     let answer = state.links.send(&target, Request::from_parts(parts, body)).await.map_err(unreachable)?;
     let (mut parts, body) = answer.into_parts();
+    if parts.status == StatusCode::UNAUTHORIZED {
+        state.tokens.forget(&person);
+    }
     parts.headers = response_headers(&parts.headers);
     parts.extensions.clear();
     // A watch lasts as long as the cluster lets it; whoever was let in has to stay who they are.

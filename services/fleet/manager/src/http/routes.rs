@@ -102,7 +102,7 @@ pub(crate) fn all() -> Vec<Route> {
         route(GET, CLUSTER, Cluster(Viewer), clusters::get),
         route(PATCH, CLUSTER, Cluster(Developer), clusters::update),
         route(DELETE, CLUSTER, Cluster(Developer), clusters::delete),
-        route(POST, KUBECONFIG, Cluster(Developer), joining::kubeconfig),
+        route(POST, KUBECONFIG, Cluster(Viewer), joining::kubeconfig),
         route(GET, JOIN_TOKENS, Cluster(Developer), joining::list),
         route(POST, JOIN_TOKENS, Cluster(Developer), joining::create),
         route(DELETE, JOIN_TOKEN, Cluster(Developer), joining::delete),

@@ -119,7 +119,9 @@ pub(super) async fn get(state: Shared, caller: Caller, Path(id): Path<String>) -
 #[utoipa::path(delete, path = "/api/v1/tokens/{token}", params(("token" = String, Path)),
     operation_id = "delete_token", tag = "tokens", responses((status = 204), (status = 404, body = Problem)))]
 pub(super) async fn delete(state: Shared, caller: Caller, Path(id): Path<String>) -> Answer<StatusCode> {
-    if state.db.delete_token(scope(&caller), &id).await? {
+    if state.db.delete_token(scope(&caller), &id, state.now()).await? {
+        // The kubeconfigs that it asked for are revoked by that, which clusters have to hear.
+        state.nudge.notify_one();
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(Failure::NotFound("token"))

@@ -14,13 +14,13 @@ use std::time::Duration;
 use base_clock::Timestamp;
 use base_ids::TenantId;
 use fleet_model::{ClusterState, OperationKind, ReceiptResource};
-use fleet_rpc::{Assignment, DrainClusterRequest, DrainClusterResponse};
+use fleet_rpc::{Assignment, DrainClusterRequest, DrainClusterResponse, Revocation};
 use futures::stream::{self, StreamExt};
 use tonic::Code;
 
 use super::plan::{self, ClusterRow, Progress, Step};
 use super::receipts;
-use crate::db::DbError;
+use crate::db::{DbError, RevocationRow};
 use crate::{State, replicas, routing};
 
 /// The loop looks this often when nothing is under way and nobody nudged it.
@@ -123,6 +123,9 @@ pub(crate) async fn drive(state: &State, id: TenantId) -> Result<(), DriveError>
 async fn assign(state: &State, row: &ClusterRow) -> Result<bool, DriveError> {
     let cluster = &row.cluster;
     let pools = state.db.wanted_pools(cluster.id).await?;
+    // After the row: whatever this generation is about is in them.
+    let revocations = state.db.revocations(row.organization_id).await?;
+    let revocation = |one: RevocationRow| Revocation { user: one.user, before_unix_ms: one.before_ms };
     let assignment = Assignment {
         cluster_id: cluster.id.to_string(),
         name: cluster.name.to_string(),
@@ -132,6 +135,7 @@ async fn assign(state: &State, row: &ClusterRow) -> Result<bool, DriveError> {
         gateway_addresses: state.config.gateway_addresses.iter().map(ToString::to_string).collect(),
         provider: cluster.provider.clone(),
         node_pools: pools,
+        revocations: revocations.into_iter().map(revocation).collect(),
         generation: row.generation,
         ..Assignment::default()
     };

@@ -56,6 +56,11 @@ impl Tokens {
         (granted.expires_at_seconds - SPARE_SECONDS > now.as_second()).then(|| granted.clone())
     }
 
+    /// The cluster took it no more: its person may have been removed and have come back since.
+    pub(crate) fn forget(&self, person: &Person) {
+        self.0.lock().remove(person);
+    }
+
     pub(crate) fn keep(&self, person: Person, granted: Granted) {
         let mut known = self.0.lock();
         if known.len() >= MOST {

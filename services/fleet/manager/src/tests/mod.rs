@@ -10,6 +10,7 @@ mod identity;
 mod lifecycle;
 mod openapi;
 mod races;
+mod revocations;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,6 +79,9 @@ suite!(
     races::one_invitation_lets_one_in,
     races::two_admins_cannot_both_leave,
     races::a_removed_member_stops_at_once,
+    revocations::who_may_less_is_refused_by_clusters,
+    revocations::a_provider_s_token_is_refused_everywhere,
+    revocations::revocations_are_bounded,
     lifecycle::pools_follow_what_is_asked_and_reported,
     lifecycle::a_cluster_is_changed_in_place_and_ends_in_a_receipt,
 );

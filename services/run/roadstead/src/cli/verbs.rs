@@ -131,10 +131,13 @@ pub enum Cluster {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Print a kubeconfig with administrator's rights
+    /// Print a kubeconfig of your own; it is refused once you are removed or demoted
     Kubeconfig {
         /// Name or id
         cluster: ClusterRef,
+        /// How long its certificate works: 12h, 90m; 28 days if not said
+        #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+        expires_in: Option<Duration>,
         #[command(flatten)]
         of: OfOrg,
     },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use base_ids::Slug;
 use fleet_model::labels::LabelsPatch;
-use fleet_model::{CreateCluster, CreateJoinToken, UpdateCluster};
+use fleet_model::{CreateCluster, CreateJoinToken, CreateKubeconfig, UpdateCluster};
 
 use super::exit::Mistake;
 use super::output::{Columns, age, many, one};
@@ -99,8 +99,13 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
             let operation = client.delete_cluster(&org, &cluster).await?;
             ended(&fleet, &org, operation, &wait, "cluster").await
         }
-        Cluster::Kubeconfig { cluster, of } => {
-            print!("{}", client.kubeconfig(&fleet.org(&of)?, &cluster).await?.kubeconfig);
+        Cluster::Kubeconfig { cluster, expires_in, of } => {
+            let seconds = expires_in.map(|time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
+            let request = CreateKubeconfig { expires_in_seconds: seconds };
+            let made = client.create_kubeconfig(&fleet.org(&of)?, &cluster, &request).await?;
+            print!("{}", made.kubeconfig);
+            // Beside what is redirected into a file.
+            eprintln!("valid until {}", made.expires_at);
             Ok(())
         }
         Cluster::JoinCommand { cluster, expires_in, of } => {

@@ -192,6 +192,58 @@ fn a_signed_in_person_comes_with_a_short_token() {
 }
 
 #[test]
+fn what_was_issued_before_a_revocation_is_a_401() {
+    let c = cluster();
+    let at = |second| std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second);
+    let cut: Timestamp = "2026-11-30T21:00:00.5Z".parse().unwrap();
+    let second = u64::try_from(cut.as_second()).unwrap();
+    let certificate = |user: &str, issued| {
+        c.pki.issue_client_at(user, &["kubeadm:cluster-admins"], at(issued), YEAR).unwrap().cert_pem
+    };
+    let token = |user: &str, ago| {
+        let issued = cut - jiff::SignedDuration::from_secs(ago);
+        crate::issue_person_token(c.pki.issuer(), user, &[], issued, 600).unwrap().0
+    };
+    let rows = [
+        ("a certificate from before", Some(certificate("ann@red.example", second - 60)), None, false),
+        ("one of that second", Some(certificate("ann@red.example", second)), None, false),
+        ("one of the second after", Some(certificate("ann@red.example", second + 1)), None, true),
+        ("somebody else's", Some(certificate("bob@red.example", second - 60)), None, true),
+        ("a node's", Some(certificate("system:node:n1", second - 60)), None, true),
+        ("a token from before", None, Some(token("ann@red.example", 60)), false),
+        ("somebody else's token", None, Some(token("bob@red.example", 60)), true),
+        ("a token from after", None, Some(token("ann@red.example", -2)), true),
+        // A certificate that is refused is not made good by a token.
+        (
+            "both",
+            Some(certificate("ann@red.example", second - 60)),
+            Some(token("bob@red.example", 60)),
+            false,
+        ),
+    ];
+    c.clock.advance(std::time::Duration::from_secs(3));
+    let ask = |certificate: &Option<String>, token: &Option<String>| {
+        let bearer = token.as_ref().map(|token| format!("Bearer {token}"));
+        let pairs: Vec<(&str, &str)> = bearer.iter().map(|text| ("Authorization", text.as_str())).collect();
+        c.ask(certificate.as_deref(), &pairs)
+    };
+    for (row, certificate, token, _) in &rows {
+        assert!(ask(certificate, token).is_ok(), "{row}, with nothing revoked");
+    }
+    let revocation = Revocation { user: "ann@red.example".to_owned(), before_ms: cut.as_millisecond() };
+    c.authenticator.revoke([revocation]);
+    for (row, certificate, token, fine) in &rows {
+        match ask(certificate, token) {
+            Ok(_) => assert!(fine, "{row} is let in"),
+            Err(refusal) => {
+                assert!(!fine, "{row}: {refusal}");
+                assert_eq!(refusal.to_status(), Status::unauthorized(), "{row}");
+            }
+        }
+    }
+}
+
+#[test]
 fn tokens_end_with_what_they_are_bound_to() {
     let bound =
         |kind: &str, name: &str| json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}});

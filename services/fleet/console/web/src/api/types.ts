@@ -112,7 +112,7 @@ export type MachineType = { name: string; provider: string; cpu_millis: number; 
 
 export type CellInfo = { id: string; name: string; clusters: number; reachable: boolean };
 
-export type Kubeconfig = { kubeconfig: string };
+export type Kubeconfig = { kubeconfig: string; expires_at: string };
 
 /** A join token as it is listed: never with its secret. */
 export type JoinTokenInfo = { id: string; description: string; expires_at?: string | null };

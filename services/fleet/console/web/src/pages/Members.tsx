@@ -98,8 +98,7 @@ export function Members() {
                     await refresh();
                   }}
                 >
-                  They lose access to this organisation at once. Kubeconfigs they have downloaded keep working
-                  until they expire.
+                  They lose access to this organisation at once, with the kubeconfigs and API tokens they made.
                 </ConfirmDialog>
               </td>
             </tr>

@@ -125,6 +125,9 @@ function KubeconfigCard() {
               Copy kubeconfig
             </CopyButton>
           </div>
+          <p className="hint">
+            Valid until {new Date(made.expires_at).toLocaleString()}, or until you are removed or may less.
+          </p>
           <p>Then, where you downloaded it to:</p>
           <CopyBlock label="the command" text={`export KUBECONFIG=$PWD/${file}\nkubectl get nodes`} />
         </>
