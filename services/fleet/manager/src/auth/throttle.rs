@@ -1,4 +1,8 @@
-//! How often somebody may try a password: per account and per address.
+//! How often somebody may try a password: per account from one address, per address, and per account from all.
+//!
+//! A stranger must not be able to lock an account's owner out: what they try is theirs, from their address, and the
+//! account's own purse is far larger. Should many addresses empty even that one, an address from which the right
+//! password came before is not asked for it.
 //!
 //! A try takes a coin and a right password gives it back, so only wrong ones cost. Coins come back with
 //! time. The coin is taken before the password is looked at: a hundred guesses at once are a hundred
@@ -14,8 +18,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// An account: ten tries, one more each half minute: under 3,000 guesses a day.
-const ACCOUNT: Rate = Rate { coins: 10, each: Duration::from_secs(30) };
+/// An account from one address: ten tries, one more each half minute.
+const PAIR: Rate = Rate { coins: 10, each: Duration::from_secs(30) };
+
+/// An account from wherever: under 9,000 guesses a day, which find no password of twelve characters that is none of
+/// the first ones to be tried.
+const ACCOUNT: Rate = Rate { coins: 200, each: Duration::from_secs(10) };
 
 /// An address, behind which an office may be: fifty, one more each three seconds.
 const ADDRESS: Rate = Rate { coins: 50, each: Duration::from_secs(3) };
@@ -32,7 +40,10 @@ struct Rate {
 /// A try: what it was paid from.
 #[derive(Debug)]
 pub(crate) struct Try {
-    account: Key,
+    /// Of the account with the address.
+    pair: Key,
+    /// Unless this address is known to be the owner's.
+    account: Option<Key>,
     address: Option<Key>,
 }
 
@@ -40,8 +51,11 @@ type Key = [u8; 16];
 
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
+    pairs: Mutex<HashMap<Key, Duration>>,
     accounts: Mutex<HashMap<Key, Duration>>,
     addresses: Mutex<HashMap<Key, Duration>>,
+    /// Pairs for which the right password came, and when last.
+    known: Mutex<HashMap<Key, Duration>>,
 }
 
 impl Throttle {
@@ -54,19 +68,32 @@ impl Throttle {
     ) -> Result<Try, Duration> {
         let account = key(account.to_lowercase().as_bytes());
         let address = address.map(address_key);
+        let pair = key(&[account, address.unwrap_or_default()].concat());
+        // Whoever is refused further on keeps these coins spent: trying many locked accounts is trying, too.
         if let Some(address) = address {
             spend(&mut self.addresses.lock(), address, ADDRESS, now)?;
         }
-        match spend(&mut self.accounts.lock(), account, ACCOUNT, now) {
-            Ok(()) => Ok(Try { account, address }),
-            // The address keeps its coin spent: trying many locked accounts is trying, too.
-            Err(wait) => Err(wait),
+        spend(&mut self.pairs.lock(), pair, PAIR, now)?;
+        let account = (!self.known.lock().contains_key(&pair)).then_some(account);
+        if let Some(account) = account {
+            spend(&mut self.accounts.lock(), account, ACCOUNT, now)?;
         }
+        Ok(Try { pair, account, address })
     }
 
     /// It was right.
-    pub(crate) fn give_back(&self, paid: &Try) {
-        give(&mut self.accounts.lock(), paid.account, ACCOUNT);
+    pub(crate) fn give_back(&self, paid: &Try, now: Duration) {
+        {
+            let mut known = self.known.lock();
+            if known.len() >= MAX_PURSES && !known.contains_key(&paid.pair) {
+                forget_half(&mut known);
+            }
+            known.insert(paid.pair, now);
+        }
+        give(&mut self.pairs.lock(), paid.pair, PAIR);
+        if let Some(account) = paid.account {
+            give(&mut self.accounts.lock(), account, ACCOUNT);
+        }
         if let Some(address) = paid.address {
             give(&mut self.addresses.lock(), address, ADDRESS);
         }
@@ -112,12 +139,17 @@ fn give(purses: &mut HashMap<Key, Duration>, key: Key, rate: Rate) {
 fn forget(purses: &mut HashMap<Key, Duration>, now: Duration) {
     purses.retain(|_, full_at| *full_at > now);
     if purses.len() >= MAX_PURSES {
-        let mut moments: Vec<Duration> = purses.values().copied().collect();
-        let middle = moments.len() / 2;
-        let (_, median, _) = moments.select_nth_unstable(middle);
-        let median = *median;
-        purses.retain(|_, full_at| *full_at > median);
+        forget_half(purses);
     }
+}
+
+/// Lets go of those with the earlier moments.
+fn forget_half(moments: &mut HashMap<Key, Duration>) {
+    let mut sorted: Vec<Duration> = moments.values().copied().collect();
+    let middle = sorted.len() / 2;
+    let (_, median, _) = sorted.select_nth_unstable(middle);
+    let median = *median;
+    moments.retain(|_, at| *at > median);
 }
 
 #[cfg(test)]
@@ -135,12 +167,29 @@ mod tests {
     fn ten_wrong_passwords_are_enough_for_a_while() {
         let throttle = Throttle::default();
         for number in 0..10 {
-            assert!(throttle.take("ann@example.com", ip(number), at(0)).is_ok(), "{number}");
+            assert!(throttle.take("ann@example.com", ip(1), at(0)).is_ok(), "{number}");
         }
-        assert_eq!(throttle.take("Ann@example.com", ip(99), at(0)).unwrap_err(), Duration::from_secs(30));
-        assert!(throttle.take("bob@example.com", ip(99), at(0)).is_ok(), "others are not held up");
-        assert!(throttle.take("ann@example.com", ip(99), at(30)).is_ok());
-        assert!(throttle.take("ann@example.com", ip(99), at(30)).is_err());
+        assert_eq!(throttle.take("Ann@example.com", ip(1), at(0)).unwrap_err(), Duration::from_secs(30));
+        assert!(throttle.take("bob@example.com", ip(1), at(0)).is_ok(), "other accounts are not held up");
+        assert!(throttle.take("ann@example.com", ip(99), at(0)).is_ok(), "nor is the owner, elsewhere");
+        assert!(throttle.take("ann@example.com", ip(1), at(30)).is_ok());
+        assert!(throttle.take("ann@example.com", ip(1), at(30)).is_err());
+    }
+
+    #[test]
+    fn many_addresses_are_bounded_too_and_the_owner_still_gets_in() {
+        let throttle = Throttle::default();
+        let paid = throttle.take("ann@example.com", ip(200), at(0)).unwrap();
+        throttle.give_back(&paid, at(0));
+        let guesses = (0..60_u8).flat_map(|address| std::iter::repeat_n(address, 10));
+        let tried =
+            guesses.filter(|address| throttle.take("ann@example.com", ip(*address), at(1)).is_ok()).count();
+        assert_eq!(tried, 200);
+        assert!(throttle.take("ann@example.com", ip(201), at(1)).is_err(), "nobody knows this address");
+        for number in 0..10 {
+            assert!(throttle.take("ann@example.com", ip(200), at(1)).is_ok(), "{number}");
+        }
+        assert!(throttle.take("ann@example.com", ip(200), at(1)).is_err(), "known is not unlimited");
     }
 
     #[test]
@@ -148,7 +197,7 @@ mod tests {
         let throttle = Throttle::default();
         for _ in 0..1000 {
             let paid = throttle.take("ann@example.com", ip(1), at(0)).unwrap();
-            throttle.give_back(&paid);
+            throttle.give_back(&paid, at(0));
         }
     }
 
@@ -170,6 +219,12 @@ mod tests {
         for number in 0..u32::try_from(3 * MAX_PURSES).unwrap() {
             let _ = throttle.take(&number.to_string(), None, at(0));
         }
-        assert!(throttle.accounts.lock().len() <= MAX_PURSES);
+        for number in 0..u32::try_from(2 * MAX_PURSES).unwrap() {
+            let paid = throttle.take(&number.to_string(), None, at(600)).unwrap();
+            throttle.give_back(&paid, at(600 + u64::from(number)));
+        }
+        for kept in [&throttle.accounts, &throttle.pairs, &throttle.known] {
+            assert!(kept.lock().len() <= MAX_PURSES);
+        }
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn create(
     let hash = known.as_ref().and_then(|row| row.password_hash.as_deref());
     let matches = state.passwords.matches(&request.password, hash).await?;
     let Some(row) = known.filter(|_| matches) else { return Err(Failure::WrongPassword(WRONG)) };
-    state.throttle.give_back(&paid);
+    state.throttle.give_back(&paid, state.clock.monotonic());
     signed_in(&state, row.user).await
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn change_password(
     if !state.passwords.matches(&request.current, hash.as_deref()).await? {
         return Err(Failure::Forbidden("the current password is another one"));
     }
-    state.throttle.give_back(&paid);
+    state.throttle.give_back(&paid, state.clock.monotonic());
     let fresh = state.passwords.hash(&request.new).await?;
     if !state.db.change_password(user.id, &hash.unwrap_or_default(), &fresh, session).await? {
         return Err(Failure::Conflict("the password was changed at the same time".to_owned()));
@@ -121,7 +121,7 @@ pub(super) async fn accept(
             if !state.passwords.matches(&request.password, Some(&hash)).await? {
                 return Err(Failure::WrongPassword("this person has an account already; give its password"));
             }
-            state.throttle.give_back(&paid);
+            state.throttle.give_back(&paid, state.clock.monotonic());
             state.db.accept(id, user.id, None).await?
         }
         None => {
