@@ -149,6 +149,37 @@ pub(crate) fn whole_number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<
     Err(serde::de::Error::custom(format!("{number} is not a whole number from 0 to {}", u32::MAX)))
 }
 
+/// A list of objects. Serde would take a list of a struct's values for the struct, which no description of this API
+/// says.
+pub(crate) fn objects<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let all = Vec::<ObjectOnly<T>>::deserialize(from)?;
+    Ok(all.into_iter().map(|one| one.0).collect())
+}
+
+struct ObjectOnly<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOnly<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<ObjectOnly<T>, D::Error> {
+        from.deserialize_map(ObjectVisitor(std::marker::PhantomData)).map(ObjectOnly)
+    }
+}
+
+struct ObjectVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(serde::de::value::MapAccessDeserializer::new(map))
+    }
+}
+
 /// The only time a token's secret is seen.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedToken {

@@ -207,7 +207,7 @@ pub struct CreateNodePool {
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub labels: Labels,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::objects")]
     pub taints: Vec<Taint>,
     /// The cluster's provider when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -150,7 +150,33 @@ fn fault(path: &Path, error: &serde_json::Error) -> Fault {
         let problem = FieldProblem::new(format!("{parent}{}", pointer_step(&name)), detail);
         return Fault { problem, unknown: Some((parent, name)) };
     }
-    Fault { problem: FieldProblem::new(parent, words), unknown: None }
+    Fault { problem: FieldProblem::new(parent, plain(&words)), unknown: None }
+}
+
+/// Serde says what it expected in the words of this program; people know JSON's.
+fn plain(words: &str) -> String {
+    let found = words.replacen("invalid type: sequence", "invalid type: an array", 1).replacen(
+        "invalid type: map",
+        "invalid type: an object",
+        1,
+    );
+    let Some((found, expected)) = found.rsplit_once(", expected ") else { return found };
+    let expected = match expected.split(' ').next().unwrap_or_default() {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "struct" => "an object",
+        "string" => "a string",
+        "option" => "a value or null",
+        "variant" | "enum" => "one of the values that are listed in /openapi.json",
+        _ => match expected {
+            "a map" => "an object",
+            "a sequence" => "an array",
+            "a boolean" => "true or false",
+            other => other,
+        },
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// The way to the fault as a JSON pointer.
@@ -167,7 +193,7 @@ fn pointer(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fleet_model::{CreateCluster, CreateNodePool, UpdateNodePool};
+    use fleet_model::{CreateCluster, CreateJoinToken, CreateNodePool, UpdateNodePool};
 
     fn said<T: DeserializeOwned>(body: &str) -> String {
         match parse::<T>(body.as_bytes()) {
@@ -186,8 +212,14 @@ mod tests {
         for (got, wanted) in [
             (pool(r#"{"name":"w","size":1}"#), "fine"),
             (pool(r#"{"name":"w"}"#), "/size: it is required"),
-            (pool(r#"{"name":"w","size":-1}"#), "/size: invalid value: integer `-1`, expected u32"),
-            (pool(r#"{"name":"w","size":"1"}"#), "/size: invalid type: string \"1\", expected u32"),
+            (
+                pool(r#"{"name":"w","size":-1}"#),
+                "/size: invalid value: integer `-1`, expected a whole number that is not negative",
+            ),
+            (
+                pool(r#"{"name":"w","size":"1"}"#),
+                "/size: invalid type: string \"1\", expected a whole number that is not negative",
+            ),
             (pool(r#"{"name":"w","size":1,"size":2}"#), "/size: it is there twice"),
             (
                 pool(r#"{"name":"w","size":1,"labels":{"a/b":1}}"#),
@@ -203,10 +235,26 @@ mod tests {
             ),
             (
                 cluster(r#"{"name":"a","colour":"red","size":3}"#),
-                "/colour: there is no such field; known: one of name, kubernetes_version, replicas, labels | \
-                 /size: there is no such field; known: one of name, kubernetes_version, replicas, labels",
+                "/colour: there is no such field; known: one of name, kubernetes_version, replicas, provider, labels | \
+                 /size: there is no such field; known: one of name, kubernetes_version, replicas, provider, labels",
             ),
             (cluster(r#"{"replicas":1}"#), "/name: it is required"),
+            (
+                pool(r#"{"name":"w","size":1,"taints":[["a","b","NoSchedule"]]}"#),
+                "/taints/0: invalid type: an array, expected an object",
+            ),
+            (
+                pool(r#"{"name":"w","size":1,"taints":{}}"#),
+                "/taints: invalid type: an object, expected an array",
+            ),
+            (
+                pool(r#"{"name":"w","size":1,"labels":[]}"#),
+                "/labels: invalid type: an array, expected an object",
+            ),
+            (
+                said::<CreateJoinToken>(r#"{"expires_in_seconds":"1"}"#),
+                "/expires_in_seconds: invalid type: string \"1\", expected a number",
+            ),
             (cluster(r#"["acme"]"#), "the body is a JSON object"),
             (cluster("null"), "the body is a JSON object"),
             (said::<UpdateNodePool>(r#"{"name":null}"#), "/name: invalid type: null, expected a string"),
