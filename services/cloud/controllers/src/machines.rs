@@ -287,7 +287,8 @@ async fn join(shared: &Shared, entry: &Entry, pool: &Pool) -> Result<Join, Strin
     {
         return Ok(join);
     }
-    let mut join = shared.joining.join(&format!("node pool {}, machine {}", pool.name, entry.name())).await?;
+    let description = format!("node pool {}, machine {}", pool.name, entry.name());
+    let mut join = shared.joining.join(entry.name(), &description).await?;
     join.labels = pool.labels.clone();
     join.taints = pool.taints.clone();
     shared.state.lock().joins.insert(entry.token.clone(), (join.clone(), now));

@@ -58,8 +58,9 @@ impl Providers {
 /// Lets machines into the cluster.
 #[async_trait]
 pub trait Joining: Send + Sync + 'static {
-    /// Parameters with a fresh bootstrap token; labels and taints are the caller's to add.
-    async fn join(&self, description: &str) -> Result<Join, String>;
+    /// Parameters with a fresh bootstrap token, good for the node `node` alone; labels and taints are the
+    /// caller's to add.
+    async fn join(&self, node: &str, description: &str) -> Result<Join, String>;
 }
 
 /// How a cluster stands at its providers.

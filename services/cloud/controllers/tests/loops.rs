@@ -74,7 +74,7 @@ struct Door;
 
 #[async_trait]
 impl Joining for Door {
-    async fn join(&self, _: &str) -> Result<Join, String> {
+    async fn join(&self, _: &str, _: &str) -> Result<Join, String> {
         Ok(Join { token: "abcdef.0123456789abcdef".to_owned(), ..Join::default() })
     }
 }

@@ -381,10 +381,11 @@ struct Door {
 
 #[async_trait]
 impl Joining for Door {
-    async fn join(&self, description: &str) -> Result<Join, String> {
-        let made = join_tokens::create(&self.hosted, self.clock.now(), TOKEN_LIFETIME, description)
-            .await
-            .map_err(|status| format!("no join token: {}", status.message()))?;
+    async fn join(&self, node: &str, description: &str) -> Result<Join, String> {
+        let made =
+            join_tokens::create_for_node(&self.hosted, self.clock.now(), TOKEN_LIFETIME, node, description)
+                .await
+                .map_err(|status| format!("no join token: {}", status.message()))?;
         let assignment = self.hosted.assignment();
         Ok(Join {
             servers: assignment.gateway_addresses,

@@ -14,6 +14,7 @@ use base64::Engine;
 use fleet_rpc::{CreateJoinTokenResponse, JoinTokenInfo};
 use rand::Rng;
 use serde_json::json;
+use tenant_auth::NODE_OF_TOKEN;
 use tenant_client::{CreateOptions, DeleteOptions, ListOptions, SharedApi, UserInfo};
 use tonic::Status;
 
@@ -40,7 +41,20 @@ pub(crate) async fn create(
     lifetime: Duration,
     description: &str,
 ) -> Result<CreateJoinTokenResponse, Status> {
-    let token = Token { id: random_token(ID_CHARS), secret: random_token(SECRET_CHARS), request: "" };
+    let token = Token::fresh();
+    put(hosted, &token, now + lifetime.min(LONGEST), description).await.map_err(unavailable)?;
+    answer(hosted, &token)
+}
+
+/// A fresh token with which a machine can become the node `node` and no other.
+pub(crate) async fn create_for_node(
+    hosted: &Hosted,
+    now: Timestamp,
+    lifetime: Duration,
+    node: &str,
+    description: &str,
+) -> Result<CreateJoinTokenResponse, Status> {
+    let token = Token { node, ..Token::fresh() };
     put(hosted, &token, now + lifetime.min(LONGEST), description).await.map_err(unavailable)?;
     answer(hosted, &token)
 }
@@ -55,7 +69,7 @@ pub(crate) async fn create_for(
     request: &str,
 ) -> Result<CreateJoinTokenResponse, Status> {
     let Some(id) = id_of(request) else { return create(hosted, now, lifetime, description).await };
-    let token = Token { id, secret: random_token(SECRET_CHARS), request };
+    let token = Token { id, request, ..Token::fresh() };
     let expires = now + lifetime.min(LONGEST);
     match put(hosted, &token, expires, description).await {
         Ok(()) => return answer(hosted, &token),
@@ -76,6 +90,14 @@ struct Token<'a> {
     secret: String,
     /// The request that it was made for; empty when nobody will ask again.
     request: &'a str,
+    /// The only node that it may become; empty when any.
+    node: &'a str,
+}
+
+impl Token<'_> {
+    fn fresh() -> Token<'static> {
+        Token { id: random_token(ID_CHARS), secret: random_token(SECRET_CHARS), request: "", node: "" }
+    }
 }
 
 /// Writes the Secret of a token.
@@ -102,8 +124,10 @@ async fn put(
             "description": description,
         },
     });
-    if !token.request.is_empty() {
-        value["metadata"]["annotations"] = json!({REQUEST: token.request});
+    for (name, text) in [(REQUEST, token.request), (NODE_OF_TOKEN, token.node)] {
+        if !text.is_empty() {
+            value["metadata"]["annotations"][name] = text.into();
+        }
     }
     let document = Document::from_value(value).unwrap_or_default();
     let options = CreateOptions { namespace: Some(NAMESPACE.to_owned()), ..CreateOptions::default() };

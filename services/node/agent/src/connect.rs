@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base_net::pki::{Issued, certs_from_pem, key_from_pem};
 use base_tunnel::BoxedIo;
-use http::{HeaderValue, Request, Uri};
+use http::{HeaderName, HeaderValue, Request, Uri};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
@@ -156,6 +156,19 @@ impl Connector {
 
     /// A Kubernetes client over connections of this kind, with a bearer token if given.
     pub fn client(&self, bearer: Option<&str>) -> Result<kube::Client, AgentError> {
+        let header =
+            bearer.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose().map_err(
+                |_| AgentError::TokenForm { given: "(with characters no header may have)".to_owned() },
+            )?;
+        Ok(self.client_with(header.map(|value| (http::header::AUTHORIZATION, value))))
+    }
+
+    /// A Kubernetes client that acts as `user`, whom the cluster lets this identity impersonate.
+    pub fn client_as(&self, user: &'static str) -> kube::Client {
+        self.client_with(Some((HeaderName::from_static("impersonate-user"), HeaderValue::from_static(user))))
+    }
+
+    fn client_with(&self, header: Option<(HeaderName, HeaderValue)>) -> kube::Client {
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -165,21 +178,17 @@ impl Connector {
             .http2_keep_alive_timeout(Duration::from_secs(15))
             .http2_keep_alive_while_idle(true)
             .build::<_, Body>(self.clone());
-        let header =
-            bearer.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose().map_err(
-                |_| AgentError::TokenForm { given: "(with characters no header may have)".to_owned() },
-            )?;
         let base = self.target.uri.clone();
         let service = ServiceBuilder::new()
             .map_request(move |mut request: Request<Body>| {
                 *request.uri_mut() = absolute(&base, request.uri());
-                if let Some(header) = &header {
-                    request.headers_mut().insert(http::header::AUTHORIZATION, header.clone());
+                if let Some((name, value)) = &header {
+                    request.headers_mut().insert(name.clone(), value.clone());
                 }
                 request
             })
             .service(http);
-        Ok(kube::Client::new(service, "default"))
+        kube::Client::new(service, "default")
     }
 }
 

@@ -185,8 +185,10 @@ impl Agent {
         tasks.spawn_to_end(bound.run(stopping.clone()));
 
         let proxy = proxy(&config, api_at, dns_at);
-        tasks.spawn(cluster::services(client.clone(), proxy.clone(), dns.clone()));
-        tasks.spawn(cluster::slices(client.clone(), proxy.clone(), dns));
+        // What the whole cluster's network is like is not a node's to read: it asks as kube-proxy does.
+        let network = cluster::Reader::new(connector.client_as(cluster::KUBE_PROXY), client.clone());
+        tasks.spawn(cluster::services(network.clone(), proxy.clone(), dns.clone()));
+        tasks.spawn(cluster::slices(network.clone(), proxy.clone(), dns));
         if config.stop_containers_on_exit {
             tasks.spawn_to_end(async move { proxy.run(stopping).await });
         } else {
@@ -194,7 +196,7 @@ impl Agent {
             tasks.spawn(async move { proxy.run(CancellationToken::new()).await });
         }
         let (peers_to, peers) = watch::channel(None);
-        tasks.spawn(cluster::nodes(client.clone(), peers_to));
+        tasks.spawn(cluster::nodes(network, peers_to));
         tasks.spawn(keep_network(config.clone(), address, peers));
 
         let (serving_to, serving) = watch::channel(None);

@@ -2,9 +2,15 @@
 //!
 //! Services and EndpointSlices go to the proxy and the DNS, Nodes to the routes. Every watch is a list
 //! first and again whenever it was cut too long, so a lost event costs time and nothing else.
+//!
+//! A node may not read other Nodes ([Node authorization]), so all of this is read as `system:kube-proxy`,
+//! whom RBAC lets nodes impersonate; a stock cluster gives each node a kube-proxy with a token of its own.
+//!
+//! [Node authorization]: https://kubernetes.io/docs/reference/access-authn-authz/node/
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -19,17 +25,59 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tracing::warn;
 
+/// Whose rights the network's watches need: upstream's `system:node-proxier`.
+pub const KUBE_PROXY: &str = "system:kube-proxy";
+
+/// Pause between two identities that are both refused.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// Reads as kube-proxy; as the node itself where the cluster is from before nodes could do that.
+#[derive(Clone)]
+pub struct Reader {
+    identities: [kube::Client; 2],
+}
+
+impl Reader {
+    pub fn new(as_proxy: kube::Client, as_node: kube::Client) -> Reader {
+        Reader { identities: [as_proxy, as_node] }
+    }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status) => status.code == 403,
+        InitialListFailed(cause) | WatchFailed(cause) | WatchStartFailed(cause) => {
+            matches!(cause, kube::Error::Api(status) if status.code == 403)
+        }
+        _ => false,
+    }
+}
+
 /// Follows `K` for ever; a failing watch is said and tried again with back-off.
-async fn follow<K>(client: kube::Client, what: &'static str, mut event: impl FnMut(Event<K>) + Send)
+async fn follow<K>(reader: Reader, what: &'static str, mut event: impl FnMut(Event<K>) + Send)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
-    let mut events =
-        watch_objects(Api::<K>::all(client), watcher::Config::default()).default_backoff().boxed();
+    let begin = |identity: usize| {
+        let api = Api::<K>::all(reader.identities[identity % 2].clone());
+        watch_objects(api, watcher::Config::default()).default_backoff().boxed()
+    };
+    let mut refused = 0;
+    let mut events = begin(refused);
     loop {
         match events.try_next().await {
             Ok(Some(one)) => event(one),
             Ok(None) => return,
+            Err(error) if is_forbidden(&error) => {
+                // The other one is tried at once, but two refusals should not become a storm.
+                if refused % 2 == 1 {
+                    warn!(what, error = &error as &dyn std::error::Error, "watch is not allowed");
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
+                refused += 1;
+                events = begin(refused);
+            }
             Err(error) => {
                 warn!(what, error = &error as &dyn std::error::Error, "watch was cut; trying again")
             }
@@ -49,12 +97,12 @@ enum Heard<'a, K> {
 }
 
 /// Follows a namespaced kind for somebody who keeps all objects of it.
-async fn keep<K>(client: kube::Client, what: &'static str, mut hear: impl FnMut(Heard<'_, K>) + Send)
+async fn keep<K>(reader: Reader, what: &'static str, mut hear: impl FnMut(Heard<'_, K>) + Send)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let mut present = Present::new();
-    follow::<K>(client, what, |event| match event {
+    follow::<K>(reader, what, |event| match event {
         Event::Init => present.clear(),
         Event::InitApply(object) => {
             let meta = object.meta();
@@ -70,8 +118,8 @@ where
     .await;
 }
 
-pub async fn services(client: kube::Client, proxy: Proxy, dns: Dns) {
-    keep::<Service>(client, "Services", |heard| match heard {
+pub async fn services(reader: Reader, proxy: Proxy, dns: Dns) {
+    keep::<Service>(reader, "Services", |heard| match heard {
         Heard::Is(service) => {
             proxy.service(service);
             dns.service(service);
@@ -90,8 +138,8 @@ pub async fn services(client: kube::Client, proxy: Proxy, dns: Dns) {
     .await;
 }
 
-pub async fn slices(client: kube::Client, proxy: Proxy, dns: Dns) {
-    keep::<EndpointSlice>(client, "EndpointSlices", |heard| match heard {
+pub async fn slices(reader: Reader, proxy: Proxy, dns: Dns) {
+    keep::<EndpointSlice>(reader, "EndpointSlices", |heard| match heard {
         Heard::Is(slice) => {
             proxy.slice(slice);
             dns.slice(slice);
@@ -119,7 +167,7 @@ pub struct Peer {
 pub type Peers = BTreeMap<String, Peer>;
 
 /// Keeps `peers` what the cluster says. Heartbeats change Nodes all the time; only what matters is told.
-pub async fn nodes(client: kube::Client, peers: watch::Sender<Option<Peers>>) {
+pub async fn nodes(reader: Reader, peers: watch::Sender<Option<Peers>>) {
     let mut now = Peers::new();
     let mut listed = Peers::new();
     let tell = |next: &Peers| {
@@ -131,7 +179,7 @@ pub async fn nodes(client: kube::Client, peers: watch::Sender<Option<Peers>>) {
             changed
         });
     };
-    follow::<Node>(client, "Nodes", |event| match event {
+    follow::<Node>(reader, "Nodes", |event| match event {
         Event::Init => listed.clear(),
         Event::InitApply(node) => {
             listed.insert(node.metadata.name.clone().unwrap_or_default(), Peer::of(&node));

@@ -15,6 +15,10 @@ const NAMESPACE: &str = "kube-system";
 const DEFAULT_GROUP: &str = "system:bootstrappers";
 const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 
+/// On a token's Secret: the only node that it may become. In the `extra` of who comes with such a token, and
+/// from there in its certificate requests, where nobody can take it off again.
+pub const NODE_OF_TOKEN: &str = "roadstead.dev/node";
+
 /// Id and secret, if `token` has the form of one.
 pub(crate) fn split(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
@@ -28,8 +32,15 @@ pub(crate) fn split(token: &str) -> Option<(&str, &str)> {
 ///
 /// Every reason not to is the same `None`: which one is nobody's business who can't read the Secret.
 pub(crate) fn authenticate(space: &Space, token: &str, now: Timestamp) -> Option<UserInfo> {
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        annotations: BTreeMap<String, String>,
+    }
     #[derive(Deserialize)]
     struct Secret {
+        #[serde(default)]
+        metadata: Metadata,
         #[serde(default)]
         data: BTreeMap<String, String>,
         #[serde(default)]
@@ -71,7 +82,9 @@ pub(crate) fn authenticate(space: &Space, token: &str, now: Timestamp) -> Option
             groups.push(group.to_owned());
         }
     }
-    Some(UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() })
+    let node = stored.metadata.annotations.get(NODE_OF_TOKEN);
+    let extra = node.map(|node| (NODE_OF_TOKEN.to_owned(), vec![node.clone()])).into_iter().collect();
+    Some(UserInfo { name: format!("system:bootstrap:{id}"), groups, extra, ..UserInfo::default() })
 }
 
 /// `system:bootstrappers:` and letters, digits, `:`, `-`, not ending in the latter two.

@@ -28,6 +28,7 @@ mod token_request;
 
 pub use authenticate::{Authenticator, Credentials, Identity, Refusal};
 pub use authority::{Authority, forbidden};
+pub use bootstrap_token::NODE_OF_TOKEN;
 pub use node::NodeAuthorizer;
 pub use person_token::{LONGEST_PERSON_TOKEN_SECONDS, issue_person_token};
 pub use pki::{ClusterPki, PkiEntryError, is_api_server_name, kubeconfig};

@@ -377,6 +377,71 @@ fn bootstrap_tokens_are_secrets() {
         }
     }
     assert!(cluster.bearer("abcdeg.0123456789abcdef").is_err(), "no such token");
+
+    let mut bound = secret(json!({}));
+    bound["metadata"]["annotations"] = json!({crate::NODE_OF_TOKEN: "n1"});
+    put(&cluster.space, "secrets", bound);
+    let user = cluster.bearer("abcdef.0123456789abcdef").unwrap();
+    assert_eq!(user.extra.get(crate::NODE_OF_TOKEN), Some(&vec!["n1".to_owned()]));
+}
+
+/// What a node may with everything that a fresh cluster grants, over the node authorizer alone and RBAC.
+#[test]
+fn a_fresh_cluster_shows_a_node_its_own() {
+    let cluster = cluster();
+    for (gvr, object) in crate::policy::default_objects() {
+        put(&cluster.space, &gvr.resource, object.into_value());
+    }
+    let authority = Authority::new(cluster.space.clone());
+    let user = |name: &str, groups: &[&str]| UserInfo {
+        name: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..UserInfo::default()
+    };
+    let node = user("system:node:n1", &["system:nodes", "system:authenticated"]);
+    let proxy = user("system:kube-proxy", &["system:authenticated"]);
+    for (who, verb, resource, name, fields, wanted) in [
+        (&node, "list", "pods", "", "", false),
+        (&node, "watch", "pods", "", "", false),
+        (&node, "list", "pods", "", "spec.nodeName=n2", false),
+        (&node, "list", "pods", "", "spec.nodeName=n1", true),
+        (&node, "watch", "pods", "", "spec.nodeName=n1", true),
+        (&node, "get", "pods", "blue/p", "", true),
+        (&node, "get", "pods", "blue/other", "", false),
+        (&node, "list", "nodes", "", "", false),
+        (&node, "watch", "nodes", "", "", false),
+        (&node, "get", "nodes", "n2", "", false),
+        (&node, "get", "nodes", "n1", "", true),
+        // A list with `metadata.name=n1` has that name.
+        (&node, "watch", "nodes", "n1", "metadata.name=n1", true),
+        (&node, "list", "namespaces", "", "", false),
+        (&node, "list", "networkpolicies.networking.k8s.io", "", "", false),
+        (&node, "list", "endpointslices.discovery.k8s.io", "", "", false),
+        (&node, "list", "services", "", "", true),
+        (&node, "list", "certificatesigningrequests.certificates.k8s.io", "", "", true),
+        (&node, "impersonate", "users", "system:kube-proxy", "", true),
+        (&node, "impersonate", "users", "system:node:n2", "", false),
+        (&node, "impersonate", "groups", "system:nodes", "", false),
+        (&proxy, "list", "nodes", "", "", true),
+        (&proxy, "watch", "services", "", "", true),
+        (&proxy, "watch", "endpointslices.discovery.k8s.io", "", "", true),
+        (&proxy, "list", "pods", "", "", false),
+        (&proxy, "list", "secrets", "", "", false),
+    ] {
+        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        let target = Target::Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+            subresource: String::new(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let fields = api_machinery::FieldSelector::parse(fields).unwrap();
+        let decision = authority.decide(who, &Access { verb: verb.to_owned(), target, fields });
+        assert_eq!(decision.is_allowed(), wanted, "{} {verb} {resource} {name}: {decision:?}", who.name);
+    }
 }
 
 #[test]

@@ -15,16 +15,9 @@ const ROLES: &[RoleRow] = &[
     role("kubeadm:get-nodes", &[on("get", "core", "nodes")]),
     // `view` is about namespaces; who looks at a cluster also wants to know what it runs on.
     role("roadstead:viewers", &[on(READ, "core", "nodes")]),
-    // The agent proxies Services, answers DNS, routes between nodes and enforces network policies on every
-    // node itself, where a stock cluster runs DaemonSets with such rights.
-    role(
-        "roadstead:node-agent",
-        &[
-            on(READ, "core", "endpoints namespaces nodes pods services"),
-            on(READ, "discovery.k8s.io", "endpointslices"),
-            on(READ, "networking.k8s.io", "networkpolicies servicecidrs"),
-        ],
-    ),
+    // The agent proxies Services, answers DNS and routes between nodes itself, where a stock cluster runs a
+    // kube-proxy with a token of its own on every node. As itself, a node reads no Node but its own.
+    role("roadstead:node-agent", &[named("impersonate", "core", "users", "system:kube-proxy")]),
 ];
 
 const BINDINGS: &[BindingRow] = &[

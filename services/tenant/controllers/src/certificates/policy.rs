@@ -19,6 +19,9 @@ pub(super) const LEGACY: &str = "kubernetes.io/legacy-unknown";
 const NODE_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
 
+/// In the `extra` of who came with a bootstrap token that was made for one machine: its node's name.
+const NODE_OF_TOKEN: &str = "roadstead.dev/node";
+
 /// A subresource of the request that whoever may `create` it gets the certificate by, and what is then said.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Right {
@@ -60,6 +63,10 @@ pub(super) fn judge(request: &Document, addresses_of: impl Fn(&str) -> Option<Va
     let user = request.get_str("spec.username").unwrap_or_default();
     let groups: Vec<&str> = request.get_array("spec.groups").iter().filter_map(Value::as_str).collect();
     if unfit(request).is_some() {
+        return Opinion::None;
+    }
+    let token_of = request.get("spec.extra").and_then(|extra| extra.get(NODE_OF_TOKEN)).map(strings);
+    if token_of.is_some_and(|nodes| nodes.iter().any(|node| asked.name != format!("{NODE_PREFIX}{node}"))) {
         return Opinion::None;
     }
     match request.get_str("spec.signerName").unwrap_or_default() {
@@ -127,6 +134,11 @@ fn owns(name: &str, addresses: &Value, asked: &Asked) -> bool {
         of(&["InternalIP", "ExternalIP", "Hostname"]).iter().filter_map(|ip| ip.parse().ok()).collect();
     asked.dns.iter().all(|dns| dns == name || names.contains(&dns.as_str()))
         && asked.ips.iter().all(|ip| ips.contains(ip))
+}
+
+/// A list's strings; what is no string is nobody's name.
+fn strings(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().map(|one| one.as_str().unwrap_or_default()).collect()
 }
 
 fn read(request: &Document) -> Option<Asked> {
@@ -234,6 +246,26 @@ mod tests {
                 }
             };
             assert_eq!(got, wanted, "{signer} {user} {subject:?} {sans:?} {usage}");
+        }
+    }
+
+    #[test]
+    fn a_machines_token_makes_that_machine() {
+        let token = &["system:bootstrappers", "system:authenticated"][..];
+        let subject = ("system:node:n1", "system:nodes");
+        let ours = Opinion::Ask(&[NODE_CLIENT]);
+        for (extra, wanted) in [
+            (json!({}), ours),
+            (json!({"roadstead.dev/node": ["n1"]}), ours),
+            (json!({"roadstead.dev/node": ["n2"]}), Opinion::None),
+            (json!({"roadstead.dev/node": ["n1", "n2"]}), Opinion::None),
+            (json!({"roadstead.dev/node": [7]}), Opinion::None),
+            (json!({"other": ["n2"]}), ours),
+        ] {
+            let mut request =
+                request(KUBELET_CLIENT, "system:bootstrap:abcdef", token, subject, &[], "client auth");
+            request.set("spec.extra", extra.clone());
+            assert_eq!(judge(&request, |_| None), wanted, "{extra}");
         }
     }
 
