@@ -28,6 +28,7 @@ mod pod;
 mod pods;
 mod probing;
 mod qos;
+mod recall;
 mod sandbox;
 mod server;
 mod shared;
@@ -144,9 +145,10 @@ impl Kubelet {
         self.tasks.stop(patience).await;
     }
 
-    /// Stops the kubelet and then every pod of the node, `grace` at most for each container, and removes their
-    /// sandboxes, volumes and cgroups. For a node that goes away; the cluster's objects are not touched, so that
-    /// the next start of the node starts the pods again.
+    /// Stops the kubelet and then every pod of the node, `grace` at most for each container, as a machine does
+    /// that is shut down: sandboxes are down, volumes and cgroups gone, and the ended containers stay on the
+    /// disk. The cluster's objects are not touched; the next kubelet tells how the containers ended and starts
+    /// those that their pods' policies want started again.
     pub async fn stop_pods(&self, grace: Duration) -> Result<(), CriError> {
         self.stop(Duration::from_secs(5)).await;
         let cri = &self.shared.cri;
@@ -159,11 +161,9 @@ impl Kubelet {
         }))
         .await;
         let sandboxes = cri.list_pod_sandboxes(HashMap::new()).await?;
-        let removed = futures::future::join_all(sandboxes.iter().map(|sandbox| async {
-            cri.stop_pod_sandbox(&sandbox.id).await?;
-            cri.remove_pod_sandbox(&sandbox.id).await
-        }))
-        .await;
+        let stopped =
+            futures::future::join_all(sandboxes.iter().map(|sandbox| cri.stop_pod_sandbox(&sandbox.id)))
+                .await;
         let uids = sandboxes.iter().filter_map(|one| one.labels.get(observed::label::POD_UID));
         for uid in uids {
             if let Err(error) = self.shared.volumes.tear_down(uid) {
@@ -173,7 +173,7 @@ impl Kubelet {
         if let Err(error) = self.shared.cgroups.remove_all() {
             tracing::warn!(%error, "cgroups stay");
         }
-        removed.into_iter().collect()
+        stopped.into_iter().collect()
     }
 }
 

@@ -339,6 +339,14 @@ fn start(
 ) {
     let name = &container.name;
     let latest = seen.latest(name);
+    if let Some(one) = latest.filter(|one| one.state == State::Unknown)
+        && role == Role::Main
+        && pod.restart_policy() == RestartPolicy::Never
+    {
+        // It may have run. Told to stop, the runtime makes up its mind that it has ended.
+        stop(plan, one, 0, format!("Container {name} was lost track of"), memory, now);
+        return;
+    }
     if let Some(one) = latest.filter(|one| matches!(one.state, State::Created | State::Unknown)) {
         plan.actions.push(Action::RemoveContainer { id: one.id.clone() });
     }
@@ -419,8 +427,9 @@ fn attempts_told(pod: &Pod, name: &str) -> u32 {
     let Some(status) = &pod.status else { return 0 };
     let all =
         [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
-    let told = all.into_iter().flatten().flatten().find(|one| one.name == name && one.container_id.is_some());
-    told.map_or(0, |one| u32::try_from(one.restart_count).unwrap_or(0) + 1)
+    let told = all.into_iter().flatten().flatten().find(|one| one.name == name);
+    told.filter(|one| one.container_id.is_some() || one.restart_count > 0)
+        .map_or(0, |one| u32::try_from(one.restart_count).unwrap_or(0) + 1)
 }
 
 fn collect_garbage(plan: &mut Plan, roles: &[(Role, Container)], sandbox: &Sandbox, seen: &Observed) {

@@ -98,6 +98,13 @@ impl World {
         self.pod.status = Some(serde_json::from_value(status).unwrap());
         self
     }
+    /// What the status tells of lost containers is taken for seen.
+    fn recalls(mut self) -> World {
+        if let Some(told) = &self.pod.status {
+            crate::recall::recall(&mut self.seen, told, at(self.now));
+        }
+        self
+    }
     fn at(mut self, now: i64) -> World {
         self.now = now;
         self
@@ -368,4 +375,40 @@ fn old_containers_go_and_counts_go_on() {
     world(one("Always")).with_status(status).check("start main#5");
     let deadline = json!({ "activeDeadlineSeconds": 60, "containers": [{ "name": "main" }] });
     world(deadline).runs("main", 0).with_status(json!({ "startTime": "1970-01-01T00:01:00Z" })).check("@120");
+}
+
+#[test]
+fn what_the_runtime_forgot_the_status_remembers() {
+    let told = |state: Value, last: Value| {
+        json!({ "containerStatuses": [{
+            "name": "main", "image": "i", "imageID": "sha256:1", "ready": true, "restartCount": 2,
+            "containerID": "containerd://c2", "state": state, "lastState": last,
+        }]})
+    };
+    let ran = json!({ "running": { "startedAt": "2026-11-30T21:00:00Z" } });
+    let ended =
+        |code: i32| json!({ "terminated": { "exitCode": code, "finishedAt": "1970-01-01T00:01:30Z" } });
+    let waits = json!({ "waiting": { "reason": "ContainerCreating" } });
+    let lost = |policy: &str, status: Value| world(one(policy)).with_status(status).recalls();
+    // One that must not run again has ended, whatever its end was.
+    for state in [ran.clone(), ended(0), ended(1)] {
+        lost("Never", told(state, json!({}))).check("stop-sandbox s0");
+    }
+    lost("OnFailure", told(ended(0), json!({}))).check("stop-sandbox s0");
+    // The others count on.
+    lost("Always", told(ran.clone(), json!({}))).check("start main#3");
+    lost("Always", told(ended(0), json!({}))).check("start main#3");
+    lost("OnFailure", told(ran, json!({}))).check("start main#3");
+    lost("Always", told(waits.clone(), ended(1))).check("start main#3");
+    // One that never got so far begins.
+    let fresh = json!({ "containerStatuses": [{
+        "name": "main", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": waits,
+    }]});
+    lost("Never", fresh).check("start main#0");
+    // One that the runtime has is the runtime's to tell of.
+    let status = told(json!({ "running": {} }), json!({}));
+    world(one("Never")).runs("main", 2).with_status(status).recalls().check("");
+    // Nobody knows whether it ran: no second time.
+    world(one("Never")).has("main", 0, State::Unknown).check("stop main-0 0s");
+    world(one("Always")).has("main", 0, State::Unknown).check("remove main-0, start main#1");
 }

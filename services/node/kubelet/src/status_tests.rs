@@ -211,3 +211,27 @@ fn details_are_what_upstream_says() {
     assert_eq!(moment("ContainersReady"), Some(Time(at(100))));
     assert!(conditions.iter().any(|one| one.type_ == "DisruptionTarget"));
 }
+
+#[test]
+fn a_lost_container_ended_for_an_unknown_reason() {
+    let told = json!({ "phase": "Running", "containerStatuses": [{
+        "name": "main", "image": "i", "imageID": "sha256:1", "ready": true, "restartCount": 2,
+        "containerID": "containerd://c2", "state": { "running": { "startedAt": "2026-11-30T21:00:00Z" } },
+        "lastState": {},
+    }]});
+    for (policy, phase) in [("Never", "Failed"), ("Always", "Running")] {
+        let mut case =
+            case(json!({ "restartPolicy": policy, "containers": [{ "name": "main", "image": "i" }] }));
+        case.pod.status = Some(serde_json::from_value(told.clone()).unwrap());
+        crate::recall::recall(&mut case.seen, case.pod.status.as_ref().unwrap(), at(100));
+        let status = case.tell();
+        let main = &status.container_statuses.as_ref().unwrap()[0];
+        let ended = main.state.as_ref().unwrap().terminated.as_ref().expect("an end");
+        assert_eq!((ended.exit_code, ended.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+        assert_eq!((status.phase.as_deref(), main.restart_count), (Some(phase), 2), "{policy}");
+        // The next look, at what was just told, finds the same.
+        let mut again = Observed { sandboxes: case.seen.sandboxes.clone(), containers: vec![] };
+        crate::recall::recall(&mut again, &status, at(200));
+        assert_eq!(again.containers[0].exit().map(|exit| exit.finished), Some(at(100)), "{policy}");
+    }
+}

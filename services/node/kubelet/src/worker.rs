@@ -20,6 +20,7 @@ use crate::observed::{Exited, Observed, look};
 use crate::plan::{self, Action, Plan, is_started};
 use crate::pod::{PodExt, Role};
 use crate::probing::{self, ProbeKind, Whom};
+use crate::recall::{SCHEME, recall};
 use crate::shared::Shared;
 use crate::status::{Facts, status};
 use crate::status_writer::StatusWriter;
@@ -109,7 +110,7 @@ impl Worker {
 
     async fn round(&mut self, pod: &Arc<Pod>, gone: bool) -> Round {
         let seen = look(&self.shared.cri, pod.uid(), &self.shared.around.logs, &mut self.exited).await;
-        let seen = match seen {
+        let mut seen = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 tracing::warn!(pod = pod.name(), namespace = pod.namespace(), %error, "runtime does not answer");
@@ -117,6 +118,10 @@ impl Worker {
             }
         };
         let now = self.shared.config.clock.now();
+        // What the API server has may lag behind what it was told.
+        if let Some(told) = self.status.last().or(pod.status.as_ref()) {
+            recall(&mut seen, told, now);
+        }
         let plan = {
             let mut memory = self.memory.lock();
             if !std::mem::replace(&mut self.adopted, true) {
@@ -326,8 +331,7 @@ fn adopt(pod: &Pod, seen: &Observed, memory: &mut Memory) {
     let Some(status) = &pod.status else { return };
     let told = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
     for one in told {
-        let id =
-            one.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://")).unwrap_or_default();
+        let id = one.container_id.as_deref().and_then(|id| id.strip_prefix(SCHEME)).unwrap_or_default();
         if seen.running().any(|running| running.id == id) {
             let probed = memory.probes.entry(id.to_owned()).or_default();
             probed.startup = one.started.filter(|started| *started);

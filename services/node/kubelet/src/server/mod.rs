@@ -223,7 +223,8 @@ async fn container_logs(
         return (StatusCode::BAD_REQUEST, message).into_response();
     }
     let previous = query.flag(&["previous"]);
-    let Some(one) = log_of(&view, &container, previous) else {
+    let folder = log_folder(&app.shared.around.logs, &pod);
+    let Some((id, attempt)) = log_of(&view, &container, previous, &folder) else {
         let message = if previous {
             format!("previous terminated container \"{container}\" in pod \"{}\" not found", pod.name())
         } else {
@@ -232,9 +233,9 @@ async fn container_logs(
         };
         return (StatusCode::BAD_REQUEST, message).into_response();
     };
-    let path = log_folder(&app.shared.around.logs, &pod).join(log_path(&container, one.attempt));
+    let path = folder.join(log_path(&container, attempt));
     let (to, from) = mpsc::channel::<Bytes>(LOG_QUEUE);
-    let (pods, id) = (app.pods.clone(), one.id.clone());
+    let pods = app.pods.clone();
     app.shared.tasks.spawn(async move {
         let runs = || {
             let found = pods.find(pod.namespace(), pod.name());
@@ -282,13 +283,19 @@ fn wanted_log(query: &Query, now: Timestamp) -> Result<logs::Wanted, String> {
     })
 }
 
-/// The container whose log is meant.
-fn log_of<'a>(view: &'a View, container: &'a str, previous: bool) -> Option<&'a Seen> {
-    if previous {
-        view.seen.all(container).skip(1).find(|one| one.exit().is_some())
-    } else {
-        view.seen.latest(container)
+/// The container whose log is meant: its id and how often it was started before.
+fn log_of(view: &View, container: &str, previous: bool, folder: &std::path::Path) -> Option<(String, u32)> {
+    let latest = view.seen.latest(container);
+    let found = match previous {
+        true => view.seen.all(container).skip(1).find(|one| one.exit().is_some()),
+        false => latest,
+    };
+    if let Some(one) = found {
+        return Some((one.id.clone(), one.attempt));
     }
+    // The runtime has forgotten it, but what it said is still there.
+    let before = latest.filter(|_| previous)?.attempt.checked_sub(1)?;
+    folder.join(log_path(container, before)).exists().then(|| (String::new(), before))
 }
 
 fn waiting_reason(view: &View, container: &str) -> String {
