@@ -57,10 +57,10 @@ pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Hello, HelloErr
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn client_hello(name: &str) -> Vec<u8> {
+    pub(crate) fn client_hello(name: &str) -> Vec<u8> {
         let ca = base_net::pki::Ca::generate("test").unwrap();
         let config = base_net::tls::client(ca.cert_pem(), None, &["h2"]).unwrap();
         let name = name.to_owned().try_into().unwrap();

@@ -10,8 +10,9 @@
 mod backends;
 mod hello;
 mod routes;
+mod silent;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 
 use backends::Backends;
 pub use routes::{RouteError, Routes};
+use silent::{Silent, Silents};
 
 /// Connections open at the same time. Each costs two sockets and two copy buffers of 8 KiB; the bound is
 /// what a process may have in file descriptors (`ulimit -n` of 65,536 on the machines we run on), halved.
@@ -41,9 +43,12 @@ const SHARE_OF_THE_REST: usize = 8;
 /// What a cluster may hold however full the gateway is, as long as it is not.
 const ALWAYS_PER_NAME: usize = 64;
 
-/// Connections of one address that have not said what they want. An honest one says it within milliseconds, so
-/// this also suffices for thousands of clients behind one address.
+/// Connections of one address that have not said what they want; the oldest goes for one more. An honest one says
+/// it within milliseconds, so this also suffices for thousands of clients behind one address.
 const MAX_SILENT_PER_ADDRESS: usize = 256;
+
+/// The same of all addresses together: strangers from everywhere leave most of the gateway to those who speak.
+const MAX_SILENT: usize = MAX_CONNECTIONS / 4;
 
 /// Connections that the kernel has completed and nobody has accepted yet: what tokio's own listeners have.
 const BACKLOG: u32 = 1024;
@@ -115,7 +120,7 @@ pub async fn run(config: Config, tasks: &Tasks) -> Result<(), GatewayError> {
     tasks.spawn(backends::watch(routes.clone(), backends.clone()));
     let bounds = Bounds {
         slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-        silent: Shares::new(MAX_SILENT_PER_ADDRESS),
+        silent: Silents::new(MAX_SILENT_PER_ADDRESS, MAX_SILENT),
         named: Shares::new(MAX_CONNECTIONS / SHARE_OF_THE_REST),
     };
     for listener in listeners {
@@ -128,7 +133,7 @@ pub async fn run(config: Config, tasks: &Tasks) -> Result<(), GatewayError> {
 #[derive(Clone)]
 struct Bounds {
     slots: Arc<Semaphore>,
-    silent: Shares<IpAddr>,
+    silent: Silents,
     named: Shares<String>,
 }
 
@@ -146,7 +151,7 @@ async fn accept_all(listener: TcpListener, routes: Routes, backends: Backends, b
         let Ok(slot) = bounds.slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let Some(silent) = bounds.silent.take(peer.ip().to_canonical()) else { continue };
+                let silent = bounds.silent.enter(peer.ip().to_canonical());
                 let (routes, backends, bounds) = (routes.clone(), backends.clone(), bounds.clone());
                 tasks.spawn(async move {
                     if let Err(why) = route(stream, silent, &routes, &backends, &bounds).await {
@@ -168,6 +173,8 @@ async fn accept_all(listener: TcpListener, routes: Routes, backends: Backends, b
 enum NotRouted {
     #[error("no ClientHello within {HELLO_TIMEOUT:?}")]
     Slow,
+    #[error("silent for longer than all others when there were too many")]
+    Displaced,
     #[error("not TLS: {0}")]
     NotTls(#[from] hello::HelloError),
     #[error("no cell serves {0:?}")]
@@ -184,17 +191,27 @@ enum NotRouted {
 
 async fn route(
     mut client: TcpStream,
-    silent: Share<IpAddr>,
+    silent: Silent,
     routes: &Routes,
     backends: &Backends,
     bounds: &Bounds,
 ) -> Result<(), NotRouted> {
     prepare(&client)?;
-    let hello = tokio::time::timeout(HELLO_TIMEOUT, hello::read(&mut client))
-        .await
-        .map_err(|_| NotRouted::Slow)??;
+    let introduced = async {
+        let hello = tokio::time::timeout(HELLO_TIMEOUT, hello::read(&mut client))
+            .await
+            .map_err(|_| NotRouted::Slow)??;
+        let addresses = routes.wait_for(&hello.server_name, ROUTE_PATIENCE).await;
+        Ok::<_, NotRouted>((hello, addresses))
+    };
+    let (hello, addresses) = tokio::select! {
+        // One that has spoken gets in, even if its place was given away in the same moment.
+        biased;
+        introduced = introduced => introduced?,
+        () = silent.displaced() => return Err(NotRouted::Displaced),
+    };
     let name = hello.server_name;
-    let Some(addresses) = routes.wait_for(&name, ROUTE_PATIENCE).await else {
+    let Some(addresses) = addresses else {
         client.write_all(&UNRECOGNIZED_NAME).await?;
         return Err(NotRouted::UnknownName(name));
     };
@@ -334,18 +351,23 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let bounds =
-            Bounds { slots: Arc::new(Semaphore::new(8)), silent: Shares::new(2), named: Shares::new(1) };
+            Bounds { slots: Arc::new(Semaphore::new(8)), silent: Silents::new(2, 6), named: Shares::new(1) };
         let tasks = Tasks::new();
         tasks.spawn(accept_all(listener, routes, Backends::default(), bounds.clone(), tasks.clone()));
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(TcpStream::connect(address).await.unwrap());
         }
-        // The third of one address is let go at once, not after the patience for a hello.
+        // For the third of one address the first is let go, at once and not after the patience for a hello.
         let mut third = TcpStream::connect(address).await.unwrap();
-        let gone = tokio::time::timeout(Duration::from_secs(2), third.read(&mut [0; 1])).await;
+        let gone = tokio::time::timeout(Duration::from_secs(2), held[0].read(&mut [0; 1])).await;
         assert!(matches!(gone, Ok(Ok(0) | Err(_))), "{gone:?}");
-        assert_eq!(bounds.slots.available_permits(), 6 - 1, "two are held, one is ready for the next");
+        // Whoever speaks is answered, however many are silent: here, that there is no such cluster.
+        third.write_all(&hello::tests::client_hello("none.roadstead.local")).await.unwrap();
+        let mut answer = [0; UNRECOGNIZED_NAME.len()];
+        let answered = tokio::time::timeout(Duration::from_secs(4), third.read_exact(&mut answer)).await;
+        assert!(matches!(answered, Ok(Ok(_))), "{answered:?}");
+        assert_eq!(answer, UNRECOGNIZED_NAME);
         tasks.stop(Duration::from_secs(1)).await;
     }
 
@@ -354,7 +376,7 @@ mod tests {
         const SLOTS: usize = 8_000;
         let bounds = Bounds {
             slots: Arc::new(Semaphore::new(SLOTS)),
-            silent: Shares::new(1),
+            silent: Silents::new(1, 1),
             named: Shares::new(SLOTS / SHARE_OF_THE_REST),
         };
         let mut held = Vec::new();
