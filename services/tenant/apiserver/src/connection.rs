@@ -12,7 +12,7 @@ use hyper_util::server::conn::auto::Builder;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::body::erase;
+use crate::body::{Drained, erase};
 use crate::pipeline;
 use crate::plane::ControlPlane;
 
@@ -84,7 +84,11 @@ impl ControlPlane {
         let plane = self.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (plane, peer) = (plane.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(pipeline::handle(plane, peer, request.map(erase)).await) }
+            async move {
+                Ok::<_, Infallible>(
+                    pipeline::handle(plane, peer, request.map(|body| erase(Drained::new(body)))).await,
+                )
+            }
         });
         let mut connection = pin!(HTTP.serve_connection_with_upgrades(TokioIo::new(stream), service));
         let stopping = self.tasks.stopping();
