@@ -293,6 +293,19 @@ fn tag_image(fleet: &Fleet, from: &str, to: &str) -> Result<()> {
 }
 
 fn pods_survive_a_restart(fleet: &mut Fleet) -> Result<()> {
+    let kubectl = fleet.kubectl();
+    kubectl.ok(
+        "run once --restart=Never --image=roadstead.local/demo:1 --command -- sh -c echo${IFS}ran;sleep${IFS}600",
+    )?;
+    kubectl.until("get pod once", "Running", SOON)?;
+    kubectl.until("logs once", "ran", SOON)?;
+    let web = "get pods -l app=web -o jsonpath={.items[0].metadata.name}";
+    let web = kubectl.ok(web)?.trim().to_owned();
+    let restarts = |kubectl: &Kubectl| -> Result<i64> {
+        let of = format!("get pod {web} -o jsonpath={{.status.containerStatuses[0].restartCount}}");
+        Ok(kubectl.ok(&of)?.trim().parse()?)
+    };
+    let before = restarts(&kubectl)?;
     fleet.stop()?;
     let left = std::process::Command::new("ip").args(["netns", "list"]).output()?;
     let left = String::from_utf8_lossy(&left.stdout).into_owned();
@@ -301,6 +314,14 @@ fn pods_survive_a_restart(fleet: &mut Fleet) -> Result<()> {
     kubectl.until("get nodes", " Ready ", SOON)?;
     kubectl.ok("rollout status deployment/web --timeout=120s")?;
     ensure!(!left.contains("rs-"), "namespaces left behind after Ctrl-C: {left}");
+    // What may run once has run once; what runs always counts on and remembers.
+    kubectl.until("get pod once -o jsonpath={.status.phase}", "Failed", SOON)?;
+    ensure!(kubectl.ok("logs once")?.trim() == "ran", "a pod that may run once ran twice");
+    ensure!(restarts(&kubectl)? == before + 1, "restarts are counted anew");
+    let last = format!("get pod {web} -o jsonpath={{.status.containerStatuses[0].lastState.terminated}}");
+    ensure!(kubectl.ok(&last)?.contains("exitCode"), "the last state is forgotten");
+    kubectl.ok(&format!("logs {web} --previous"))?;
+    kubectl.ok("delete pod once --wait=false")?;
     kubectl.ok("delete deployment/web service/web")?;
     Ok(())
 }
