@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -58,26 +58,20 @@ impl<'a> Person<'a> {
         self.run_with(line, None)
     }
 
+    /// With its output where nothing comes back from.
+    fn run_into(&self, line: &str, stdout: Stdio) -> Result<Ran> {
+        let mut command = self.command(line)?;
+        let output = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output()?;
+        Ok(Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: String::new(),
+            err: String::from_utf8(output.stderr)?,
+        })
+    }
+
     fn run_with(&self, line: &str, stdin: Option<&str>) -> Result<Ran> {
-        let mut words = line.split(' ');
-        let verb = words.next().context("no verb")?;
-        let mut command = self.fleet.bare_command(verb);
-        command
-            .args(words)
-            .current_dir(&self.home)
-            .env("ROADSTEAD_CONFIG", self.config())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        for name in [
-            "ROADSTEAD_DATA",
-            "ROADSTEAD_SERVER",
-            "ROADSTEAD_TOKEN_FILE",
-            "ROADSTEAD_CA_FILE",
-            "ROADSTEAD_ORG",
-        ] {
-            command.env_remove(name);
-        }
+        let mut command = self.command(line)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut input = child.stdin.take().context("no input")?;
         // One that never reads has ended already, and says why.
@@ -89,6 +83,23 @@ impl<'a> Person<'a> {
             out: String::from_utf8(output.stdout)?,
             err: String::from_utf8(output.stderr)?,
         })
+    }
+
+    fn command(&self, line: &str) -> Result<Command> {
+        let mut words = line.split(' ');
+        let verb = words.next().context("no verb")?;
+        let mut command = self.fleet.bare_command(verb);
+        command.args(words).current_dir(&self.home).env("ROADSTEAD_CONFIG", self.config());
+        for name in [
+            "ROADSTEAD_DATA",
+            "ROADSTEAD_SERVER",
+            "ROADSTEAD_TOKEN_FILE",
+            "ROADSTEAD_CA_FILE",
+            "ROADSTEAD_ORG",
+        ] {
+            command.env_remove(name);
+        }
+        Ok(command)
     }
 
     fn login(&self, email: &str, password: &str) -> Result<Ran> {
@@ -122,7 +133,7 @@ fn operator(fleet: &Fleet) -> Result<Person<'_>> {
 
 fn signing_in(fleet: &Fleet) -> Result<()> {
     let nobody = Person::new(fleet, "nobody")?;
-    nobody.run("cluster list")?.fails(1, "roadstead login")?;
+    nobody.run("cluster list")?.fails(4, "roadstead login")?;
     nobody.run("logout")?.ok()?;
     nobody.login("admin@roadstead.local", "not the password\n")?.fails(4, "try again")?;
     nobody.login("who@example.com", "not the password\n")?.fails(4, "try again")?;
@@ -393,7 +404,7 @@ fn mistakes_are_told(fleet: &Fleet) -> Result<()> {
         ("nodepool create w --cluster x --size=-1", 2, "0 to 1000"),
         ("nodepool create w --cluster nosuch --size 1", 3, "no such cluster"),
         ("operation get 0190163d-8694-739b-aea5-966c26f8ad91", 3, "no such operation"),
-        ("cluster list --server https://127.0.0.1:1", 1, "roadstead login"),
+        ("cluster list --server https://127.0.0.1:1", 4, "roadstead login"),
         ("completion bash", 0, ""),
     ] {
         let ran = ann.run(line)?;
@@ -403,6 +414,8 @@ fn mistakes_are_told(fleet: &Fleet) -> Result<()> {
             ran.fails(code, word).context(line)?;
         }
     }
+    output_is_checked(&ann)?;
+    wrong_authorities(fleet)?;
     // A fleet that is away.
     let away = Person::new(fleet, "away")?;
     std::fs::create_dir_all(away.config())?;
@@ -412,4 +425,37 @@ fn mistakes_are_told(fleet: &Fleet) -> Result<()> {
     away.run("cluster list")?.fails(6, "does not answer")?;
     std::fs::write(away.config().join("login.json"), "{")?;
     away.run("cluster list")?.fails(1, "sign in again")
+}
+
+/// Readers that leave, and a disk that is full.
+fn output_is_checked(ann: &Person<'_>) -> Result<()> {
+    for line in ["completion bash", "cluster list", "cluster versions -o json", "whoami -o yaml"] {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let ran = ann.run_into(line, writer.into())?;
+        ensure!(ran.code == 141 && ran.err.is_empty(), "{line} to nobody: {ran:?}");
+        let full = std::fs::File::options().write(true).open("/dev/full")?;
+        ann.run_into(line, full.into())?.fails(1, "No space left").context(line)?;
+    }
+    Ok(())
+}
+
+fn wrong_authorities(fleet: &Fleet) -> Result<()> {
+    let one = Person::new(fleet, "mistaken")?;
+    std::fs::write(one.home.join("rubbish"), "rubbish")?;
+    let data = fleet.data();
+    let other = data.join("cells").join("cell-1").join("config.json");
+    let config: Value = serde_json::from_slice(&std::fs::read(other)?)?;
+    // A certificate, though not the authority of the manager's.
+    std::fs::write(one.home.join("other.pem"), config["cert_pem"].as_str().context("no certificate")?)?;
+    let server = format!("https://{}", fleet.manager);
+    let token = data.join("admin.token");
+    for verb in [
+        format!("cluster list --server {server} --token-file {}", token.display()),
+        format!("login {server} --token-file {}", token.display()),
+    ] {
+        one.run(&format!("{verb} --ca-file rubbish"))?.fails(1, "rubbish: there is no certificate in it")?;
+        one.run(&format!("{verb} --ca-file other.pem"))?.fails(1, "is not from the CA in")?;
+    }
+    Ok(())
 }

@@ -101,6 +101,7 @@ impl Server {
             let why = crate::resource::client_refused("use the CA certificate", &error);
             vec![why.at("ca_cert_file")]
         })?;
+        let client = client.with_ca_named("`ca_cert` or `ca_cert_file`");
         let data_dir = env("TF_DATA_DIR").filter(|dir| !dir.is_empty());
         let data_dir = self.inner.working_dir.join(data_dir.unwrap_or_else(|| ".terraform".to_owned()));
         Ok(Configured::Ready(Box::new(Api {

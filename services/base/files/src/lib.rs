@@ -10,8 +10,12 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
-/// Replaces `path` by `content`; readers see the old or the new file, never half of one. Mode 0600.
+/// Replaces `path` by `content`; readers see the old or the new file, never half of one. Mode 0600. What is there
+/// already is not written again, so that it needs no room on a full disk.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
+    if has(path, content) {
+        return Ok(());
+    }
     // The whole name and more: files that differ in their extension alone must not share it.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(".new");
@@ -28,6 +32,13 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
             .sync_all()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Whether a private file has just this content. One that is there is whole, since it came by renaming.
+fn has(path: &Path, content: &[u8]) -> bool {
+    let is_private = fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == 0o600);
+    is_private && fs::read(path).is_ok_and(|found| found == content)
 }
 
 /// Makes sure that `path` is a file that only its owner can read, empty if it is new: for programs that open
@@ -75,9 +86,10 @@ pub fn lock_dir(dir: &Path) -> Result<DirLock> {
             holder.trim()
         );
     }
-    file.set_len(0)
-        .and_then(|()| write!(file, "{}", std::process::id()))
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    // For people only: the lock holds without it, also where the disk has no room for a few digits. Written
+    // over, then cut, since what is cut off first may not come back there.
+    let holder = std::process::id().to_string();
+    let _ = file.write_all(holder.as_bytes()).and_then(|()| file.set_len(holder.len() as u64));
     Ok(DirLock(file))
 }
 
@@ -103,6 +115,14 @@ mod tests {
         write_private(&path, b"secret").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(read_text(&path).unwrap().as_deref(), Some("secret"));
+        // The same again is no work, unless others could read it.
+        let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+        let first = inode(&path);
+        write_private(&path, b"secret").unwrap();
+        assert_eq!(inode(&path), first);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        write_private(&path, b"secret").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
         let database = dir.path().join("rows");
         fs::write(&database, "kept").unwrap();

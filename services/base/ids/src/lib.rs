@@ -64,6 +64,11 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
+    /// One fleet: a database, and the folders that belong to it.
+    FleetId,
+    "fleet"
+);
+uuid_id!(
     /// One customer.
     OrgId,
     "organisation"

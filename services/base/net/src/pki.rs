@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
@@ -21,6 +21,13 @@ pub enum PkiError {
         #[source]
         cause: rcgen::Error,
     },
+    #[error("the CA's key is not usable")]
+    CaKey {
+        #[source]
+        cause: rcgen::Error,
+    },
+    #[error("the CA's certificate is of another key")]
+    NotAPair,
     #[error("{what} is not PEM")]
     Pem {
         what: &'static str,
@@ -93,10 +100,19 @@ impl Ca {
         Ca::from_pem(&cert_pem, &key_pem)
     }
 
+    /// Fails when either is not usable or they do not belong together.
     pub fn from_pem(cert_pem: &str, key_pem: &str) -> Result<Ca, PkiError> {
-        let input = |what| move |cause| PkiError::Input { what, cause };
-        let key = KeyPair::from_pem(key_pem).map_err(input("CA key"))?;
-        let issuer = Issuer::from_ca_cert_pem(cert_pem, key).map_err(input("CA certificate"))?;
+        let key = KeyPair::from_pem(key_pem).map_err(|cause| PkiError::CaKey { cause })?;
+        let public = key.subject_public_key_info();
+        let issuer = Issuer::from_ca_cert_pem(cert_pem, key)
+            .map_err(|cause| PkiError::Input { what: "CA certificate", cause })?;
+        let der = CertificateDer::from_pem_slice(cert_pem.as_bytes())
+            .map_err(|cause| PkiError::Pem { what: "CA certificate", cause })?;
+        let of_key = x509_parser::parse_x509_certificate(&der)
+            .is_ok_and(|(_, certificate)| certificate.public_key().raw == public);
+        if !of_key {
+            return Err(PkiError::NotAPair);
+        }
         Ok(Ca { cert_pem: cert_pem.to_owned(), key_pem: key_pem.to_owned(), issuer })
     }
 
@@ -121,6 +137,33 @@ impl Ca {
         let key = KeyPair::generate().map_err(PkiError::Make)?;
         let cert = params(profile, now)?.signed_by(&key, &self.issuer).map_err(PkiError::Make)?;
         Ok(Issued { cert_pem: self.finished(&cert, profile)?, key_pem: key.serialize_pem() })
+    }
+
+    /// Whether `issued` was issued here, says what `profile` says, and is valid for `left` from now.
+    pub fn has_issued(&self, issued: &Issued, profile: &Profile, left: Duration) -> bool {
+        self.says(issued, profile, left).unwrap_or(false)
+    }
+
+    /// `None` when it cannot be read.
+    fn says(&self, issued: &Issued, profile: &Profile, left: Duration) -> Option<bool> {
+        let der = CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).ok()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+        let key = KeyPair::from_pem(&issued.key_pem).ok()?;
+        // What it would say if it were issued now, written down in the same way.
+        let fresh = params(profile).ok()?.signed_by(&key, &self.issuer).ok()?;
+        let (_, fresh) = x509_parser::parse_x509_certificate(fresh.der()).ok()?;
+        let until = std::time::SystemTime::now().checked_add(left)?;
+        let extensions = |one: &x509_parser::certificate::X509Certificate<'_>| -> Vec<(String, Vec<u8>)> {
+            one.extensions().iter().map(|one| (one.oid.to_id_string(), one.value.to_vec())).collect()
+        };
+        Some(
+            certificate.issuer().as_raw() == fresh.issuer().as_raw()
+                && certificate.public_key().raw == fresh.public_key().raw
+                && certificate.subject().as_raw() == fresh.subject().as_raw()
+                // Names, usage, and which key of an authority of this name has signed.
+                && extensions(&certificate) == extensions(&fresh)
+                && ends_at(&issued.cert_pem)? >= until,
+        )
     }
 
     /// A certificate for the key of a CSR (PEM). Subject and names come from `profile`, not from the CSR:
@@ -202,6 +245,14 @@ pub fn public_key_hash(cert_pem: &str) -> Result<String, PkiError> {
         cause: rcgen::Error::CouldNotParseCertificate,
     })?;
     Ok(format!("sha256:{}", hex::encode(Sha256::digest(certificate.public_key().raw))))
+}
+
+/// When the first certificate of `pem` ends; `None` when there is none.
+pub fn ends_at(pem: &str) -> Option<std::time::SystemTime> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+    std::time::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 fn params(profile: &Profile, now: SystemTime) -> Result<CertificateParams, PkiError> {

@@ -148,11 +148,16 @@ pub(crate) async fn machine(shared: &Shared, token: &ClientToken) -> Outcome {
                 itself()
             })
         }
-        Next::Drain => drain(api, name).await.map(|left| {
-            if left > 0 {
+        Next::Drain => drain(api, name).await.map(|found| {
+            let mut state = shared.state.lock();
+            match found.stays {
+                Some(why) => drop(state.stays.insert(token.clone(), why)),
+                None => drop(state.stays.remove(token)),
+            }
+            if found.left > 0 {
                 return Outcome::again(DRAIN_ROUND);
             }
-            shared.state.lock().farewells.insert(token.clone(), Farewell::Drained);
+            state.farewells.insert(token.clone(), Farewell::Drained);
             itself()
         }),
         Next::DeleteNode => delete_node(api, name).await.map(|()| {
@@ -295,14 +300,22 @@ async fn join(shared: &Shared, entry: &Entry, pool: &Pool) -> Result<Join, Strin
     Ok(join)
 }
 
-/// Asks every pod that would be missed to leave the node; says how many are still there.
-async fn drain(api: &SharedApi, node: &str) -> Result<usize, Status> {
+/// How far a node's pods have left it.
+struct Draining {
+    /// How many are still there.
+    left: usize,
+    /// Which one does not leave, and why: a disruption budget keeps it.
+    stays: Option<String>,
+}
+
+/// Asks every pod that would be missed to leave the node.
+async fn drain(api: &SharedApi, node: &str) -> Result<Draining, Status> {
     let fields = FieldSelector::parse(&format!("spec.nodeName={node}"))
         .map_err(|_| Status::internal("a node's name is no field selector"))?;
     let pods = api.list(&PODS, ListOptions { fields, ..ListOptions::default() }).await?.items;
-    let mut left = 0;
+    let mut found = Draining { left: 0, stays: None };
     for pod in pods.iter().filter(|pod| is_missed(pod)) {
-        left += 1;
+        found.left += 1;
         if pod.header.deleting_since.is_some() {
             continue;
         }
@@ -318,15 +331,19 @@ async fn drain(api: &SharedApi, node: &str) -> Result<usize, Status> {
         };
         match api.create(&PODS, eviction, options).await {
             Ok(_) => {}
-            Err(status) if status.is_not_found() => left -= 1,
+            Err(status) if status.is_not_found() => found.left -= 1,
             // A disruption budget says: not now. Asked again until the node's time is up.
-            Err(status) if status.code == 429 => {}
+            Err(status) if status.code == 429 => {
+                let causes = status.details.as_ref().map(|details| details.causes.as_slice());
+                let why = causes.and_then(<[_]>::first).map_or(&*status.message, |cause| &*cause.message);
+                found.stays.get_or_insert_with(|| format!("pod {namespace}/{name} stays: {why}"));
+            }
             Err(status) => {
                 tracing::debug!(node, pod = name, %status, "not evicted yet");
             }
         }
     }
-    Ok(left)
+    Ok(found)
 }
 
 /// Pods of DaemonSets stay with their node, static pods are its own, finished ones miss nothing: as

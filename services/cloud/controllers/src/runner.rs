@@ -140,6 +140,8 @@ pub(crate) struct State {
     /// Join parameters of machines that are being asked for, so that attempts share a token.
     pub joins: BTreeMap<ClientToken, (Join, Duration)>,
     pub farewells: BTreeMap<ClientToken, Farewell>,
+    /// Why pods do not leave the node of a machine that is to go.
+    pub stays: BTreeMap<ClientToken, String>,
     /// What the provider was last told, by `namespace/name`.
     pub applied: BTreeMap<String, BalancerSpec>,
     pub balancers: BTreeMap<ClientToken, Balancer>,
@@ -214,6 +216,7 @@ impl State {
         self.entries.remove(token);
         self.joins.remove(token);
         self.farewells.remove(token);
+        self.stays.remove(token);
         self.balancers.remove(token);
     }
     fn is_interesting(&self, wanted: &Wanted) -> bool {
@@ -507,8 +510,16 @@ impl Runner {
                     .cloned()
                     .or_else(|| state.provider_problems.get(&provider).map(|why| (why.clone(), false))),
             };
-            let pools: Vec<PoolStatus> =
+            let mut pools: Vec<PoolStatus> =
                 seen.pools.iter().map(|pool| pools::status(seen, pool, problem(pool).as_ref())).collect();
+            for machine in pools.iter_mut().flat_map(|pool| &mut pool.machines) {
+                let named = |(token, _): &(&ClientToken, &String)| {
+                    state.entries.get(*token).is_some_and(|entry| entry.name() == machine.name)
+                };
+                if let (true, Some((_, why))) = (machine.message.is_empty(), state.stays.iter().find(named)) {
+                    machine.message.clone_from(why);
+                }
+            }
             let balancers = state.entries.values().filter_map(|entry| {
                 let What::Balancer { service, .. } = &entry.what else { return None };
                 let known = state.balancers.get(&entry.token);

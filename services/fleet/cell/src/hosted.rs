@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,14 +41,37 @@ pub enum HostError {
     Plane(#[from] tenant_apiserver::StartError),
     #[error("the cluster's first objects")]
     Bootstrap(#[from] bootstrap::BootstrapError),
-    #[error(
-        "this cell's store has no data of a cluster that it had; if it was in use, restore the store from a backup"
-    )]
-    NoData,
+    #[error("{} has no data of a cluster that this cell had", store.display())]
+    NoData { store: PathBuf },
     #[error("this cell is none of the cluster's")]
     NotOurs,
     #[error("the cluster's founder has not sent its keys within {FOUNDER_PATIENCE:?}; it may be away")]
     NoFounder,
+}
+
+impl HostError {
+    /// What to do about damage.
+    pub(crate) const ADVICE: &'static str =
+        "if the cluster was in use, stop the fleet and put the cell's folder back from a backup";
+
+    /// Whether it stays until somebody puts files back.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            HostError::NoData { .. } | HostError::Keys(_) => true,
+            HostError::Store(cause) => !matches!(cause, store_raft::HostError::Closed),
+            HostError::Assignment(_)
+            | HostError::Plane(_)
+            | HostError::Bootstrap(_)
+            | HostError::NotOurs
+            | HostError::NoFounder => false,
+        }
+    }
+
+    /// The whole chain, down to the bottom.
+    pub(crate) fn in_full(&self) -> String {
+        let causes = std::iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
 }
 
 /// How long a replica waits for the group's first command. Less than the manager waits for an answer.
@@ -175,7 +199,7 @@ fn revocations(assignment: &Assignment) -> impl Iterator<Item = Revocation> + '_
 /// objects, and the others get them from there.
 async fn make(cell: &Shared, assignment: &Assignment) -> Result<Group, HostError> {
     if !assignment.founding {
-        return Err(HostError::NoData);
+        return Err(HostError::NoData { store: cell.store.clone() });
     }
     let id = assignment.cluster;
     let cells: Vec<CellId> = assignment.replicas.iter().map(|replica| replica.cell).collect();

@@ -110,12 +110,16 @@ pub struct Cell {
 pub(crate) struct Shared {
     pub(crate) id: CellId,
     pub(crate) host: Arc<Host>,
+    /// Where the host keeps its log and checkpoints.
+    pub(crate) store: PathBuf,
     pub(crate) peers: Arc<Peers>,
     pub(crate) clock: SharedClock,
     pub(crate) assignments: Assignments,
     pub(crate) clouds: Arc<Clouds>,
     pub(crate) egress: Arc<Egress>,
     pub(crate) clusters: RwLock<HashMap<TenantId, Arc<Hosted>>>,
+    /// Why what it should serve it does not; in memory, found out anew at every start.
+    pub(crate) damaged: RwLock<HashMap<TenantId, String>>,
     /// One order per cluster at a time. Entries stay: a mutex is smaller than the trouble of removing one
     /// that somebody waits for.
     orders: parking_lot::Mutex<HashMap<TenantId, Arc<Mutex<()>>>>,
@@ -134,17 +138,19 @@ impl Cell {
         host_config.transport = Some(peers.clone());
         let host = Host::open(&store_dir, host_config)
             .await
-            .map_err(|source| CellError::Store { path: store_dir, source })?;
+            .map_err(|source| CellError::Store { path: store_dir.clone(), source })?;
         let clouds = Arc::new(Clouds::new(&config)?);
         let shared = Arc::new(Shared {
             id: config.id,
             host,
+            store: store_dir,
             peers,
             clock,
             assignments,
             clouds: clouds.clone(),
             egress: Egress::new(&config.egress)?,
             clusters: RwLock::default(),
+            damaged: RwLock::default(),
             orders: parking_lot::Mutex::default(),
             tasks: tasks.clone(),
         });
@@ -217,7 +223,9 @@ impl Shared {
                 async move {
                     let id = assignment.cluster;
                     if !held {
-                        tracing::error!(tenant = %id, "cluster not opened: this cell's store has no data of it; if it was in use, restore the store from a backup");
+                        let error = HostError::NoData { store: shared.store.clone() };
+                        tracing::error!(tenant = %id, error = &error as &dyn std::error::Error, "cluster not opened");
+                        shared.note_damage(id, &error);
                         return;
                     }
                     // One cluster's damage is not the others' (DESIGN §9).
@@ -248,7 +256,9 @@ impl Shared {
         }
         // Written down first: a group without an assignment would never be found again.
         self.assignments.put(&assignment)?;
-        let hosted = Hosted::open(self, assignment).await?;
+        let opened = Hosted::open(self, assignment).await;
+        let hosted = opened.inspect_err(|error| self.note_damage(id, error))?;
+        self.damaged.write().remove(&id);
         self.clusters.write().insert(id, hosted.clone());
         Ok(hosted)
     }
@@ -267,7 +277,15 @@ impl Shared {
             Err(error) => return Err(error.into()),
         }
         self.assignments.remove(id)?;
+        self.damaged.write().remove(&id);
         Ok(())
+    }
+
+    /// Remembers what only an operator can mend; the rest passes, or is answered to whoever asked.
+    fn note_damage(&self, id: TenantId, error: &HostError) {
+        if error.is_damage() {
+            self.damaged.write().insert(id, format!("{}; {}", error.in_full(), HostError::ADVICE));
+        }
     }
 
     fn order(&self, id: TenantId) -> Arc<Mutex<()>> {

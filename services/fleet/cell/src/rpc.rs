@@ -82,9 +82,11 @@ struct Orders(Arc<Shared>);
 
 impl Orders {
     fn hosted(&self, id: &str) -> Result<Arc<Hosted>, Status> {
-        self.0
-            .cluster(cluster_id(id)?)
-            .ok_or_else(|| Status::not_found("this cell does not serve that cluster"))
+        let id = cluster_id(id)?;
+        self.0.cluster(id).ok_or_else(|| match self.0.damaged.read().get(&id) {
+            Some(why) => Status::data_loss(why.clone()),
+            None => Status::not_found("this cell does not serve that cluster"),
+        })
     }
 }
 
@@ -219,9 +221,20 @@ impl Cell for Orders {
                 leader_cell_id: leader.map(|(cell, _)| cell.to_string()).unwrap_or_default(),
                 leader_term: leader.map(|(_, term)| term.0).unwrap_or_default(),
                 cloud: hosted.group().leadership().borrow().map(|_| hosted.seat().report()),
+                problem: String::new(),
             }
         });
-        Ok(Response::new(ReportResponse { clusters: reports.collect(), providers: self.0.clouds.report() }))
+        let damaged = self.0.damaged.read();
+        let problems = damaged.iter().map(|(id, why)| ClusterReport {
+            cluster_id: id.to_string(),
+            problem: why.clone(),
+            ..ClusterReport::default()
+        });
+        let problems = problems.filter(|one| only.is_empty() || only.contains(&one.cluster_id));
+        Ok(Response::new(ReportResponse {
+            clusters: reports.chain(problems).collect(),
+            providers: self.0.clouds.report(),
+        }))
     }
 }
 
@@ -293,7 +306,9 @@ fn cluster_id(text: &str) -> Result<TenantId, Status> {
 
 fn refuse(error: HostError) -> Status {
     tracing::error!(error = &error as &dyn std::error::Error, "order not carried out");
-    // The manager's operators read this far from the cell's log: the whole chain, down to the bottom.
-    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-    Status::unavailable(causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    // The manager's operators read this far from the cell's log.
+    if error.is_damage() {
+        return Status::data_loss(format!("{}; {}", error.in_full(), HostError::ADVICE));
+    }
+    Status::unavailable(error.in_full())
 }

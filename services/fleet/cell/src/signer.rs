@@ -84,7 +84,9 @@ impl Signer for ClusterSigner {
             PkiError::Input { .. } | PkiError::Pem { .. } | PkiError::Subject => {
                 SignError::BadRequest(error.to_string())
             }
-            PkiError::Make(_) => SignError::Unavailable(error.to_string()),
+            PkiError::Make(_) | PkiError::CaKey { .. } | PkiError::NotAPair => {
+                SignError::Unavailable(error.to_string())
+            }
         })
     }
 }

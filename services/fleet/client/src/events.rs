@@ -38,10 +38,7 @@ impl Client {
             .get(format!("{}/api/v1/organizations/{org}/events", self.server))
             .header("accept", "text/event-stream")
             .bearer_auth(&self.token);
-        let response = request
-            .send()
-            .await
-            .map_err(|cause| ClientError::Unreachable { server: self.server.clone(), cause })?;
+        let response = request.send().await.map_err(|cause| self.unreachable(cause))?;
         if !response.status().is_success() {
             return Err(self.problem(response).await);
         }

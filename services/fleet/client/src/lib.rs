@@ -57,6 +57,11 @@ pub enum ClientError {
     },
     #[error("the CA certificate is not usable")]
     Ca(#[source] reqwest::Error),
+    #[error("there is no certificate in it; a CA certificate begins with -----BEGIN CERTIFICATE-----")]
+    NoCertificate,
+    /// Somebody answers, but not the manager of this CA.
+    #[error("{}", untrusted(server, ca, cause))]
+    Untrusted { server: String, ca: String, cause: rustls::CertificateError },
     /// The change was accepted and ended otherwise than well.
     #[error("{} of {} {}: {}", .0.kind.as_str(), .0.target, .0.state.as_str(), .0.message)]
     Ended(Operation),
@@ -65,6 +70,44 @@ pub enum ClientError {
     StillRunning { operation: Operation, waited_ms: u128 },
     #[error("{given:?} is no idempotency key: 1 to 128 printable ASCII characters")]
     Key { given: String },
+}
+
+fn untrusted(server: &str, ca: &str, cause: &rustls::CertificateError) -> String {
+    use rustls::CertificateError::{BadSignature, UnknownIssuer};
+    match cause {
+        UnknownIssuer | BadSignature => format!(
+            "the certificate of the manager at {server} is not from the CA in {ca}; give the CA certificate of that \
+             fleet"
+        ),
+        other => format!("the certificate of the manager at {server} is not accepted: {other}"),
+    }
+}
+
+/// What is wrong with the server's certificate, when that is why a request failed.
+fn refused_certificate(error: &reqwest::Error) -> Option<rustls::CertificateError> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        // An I/O error hides what it was made of behind its own source.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let found = match inner {
+            Some(inner) => inner.downcast_ref::<rustls::Error>(),
+            None => error.downcast_ref::<rustls::Error>(),
+        };
+        if let Some(rustls::Error::InvalidCertificate(why)) = found {
+            return Some(why.clone());
+        }
+        cause = match inner {
+            Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// Whether `pem` has at least one certificate in it, and nothing that is broken.
+pub fn check_ca(pem: &str) -> Result<(), ClientError> {
+    let found = reqwest::Certificate::from_pem_bundle(pem.as_bytes()).map_err(ClientError::Ca)?;
+    if found.is_empty() { Err(ClientError::NoCertificate) } else { Ok(()) }
 }
 
 impl ClientError {
@@ -93,6 +136,8 @@ pub struct Client {
     http: reqwest::Client,
     server: String,
     token: String,
+    /// Where the CA certificate is from, for messages.
+    ca: String,
     /// For the next POST; a fresh one each time when `None`.
     key: Option<String>,
 }
@@ -101,6 +146,7 @@ impl Client {
     /// `server` is `https://host:port`; `ca_pem` is the only CA that is trusted. `token` is an API token or
     /// a session's secret; empty for what needs neither.
     pub fn new(server: &str, ca_pem: &str, token: &str) -> Result<Client, ClientError> {
+        check_ca(ca_pem)?;
         let ca = reqwest::Certificate::from_pem(ca_pem.as_bytes()).map_err(ClientError::Ca)?;
         let http = reqwest::Client::builder()
             .tls_certs_only([ca])
@@ -108,7 +154,12 @@ impl Client {
             .build()
             .map_err(ClientError::Ca)?;
         let (server, token) = (server.trim_end_matches('/').to_owned(), token.trim().to_owned());
-        Ok(Client { http, server, token, key: None })
+        Ok(Client { http, server, token, ca: "what was given".to_owned(), key: None })
+    }
+
+    /// The same client, which names the place of its CA certificate where it matters.
+    pub fn with_ca_named(self, place: &str) -> Client {
+        Client { ca: place.to_owned(), ..self }
     }
 
     pub fn server(&self) -> &str {
@@ -235,9 +286,17 @@ impl Client {
                 }
                 Ok(response) => return Err(self.problem(response).await),
                 Err(cause) if tries < TRIES && !cause.is_connect() && !cause.is_timeout() => tries += 1,
-                Err(cause) => return Err(ClientError::Unreachable { server: self.server.clone(), cause }),
+                Err(cause) => return Err(self.unreachable(cause)),
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn unreachable(&self, cause: reqwest::Error) -> ClientError {
+        let server = self.server.clone();
+        match refused_certificate(&cause) {
+            Some(why) => ClientError::Untrusted { server, ca: self.ca.clone(), cause: why },
+            None => ClientError::Unreachable { server, cause },
         }
     }
 
@@ -278,6 +337,19 @@ mod tests {
     fn a_segment_stays_one_segment() {
         for (given, wanted) in [("a1_-~", "a1_-~"), ("../x?y", "%2E%2E%2Fx%3Fy"), ("ä", "%C3%A4")] {
             assert_eq!(segment(given), wanted);
+        }
+    }
+
+    #[test]
+    fn a_ca_is_a_certificate() {
+        for (pem, wanted) in [
+            ("rubbish", "there is no certificate in it"),
+            ("", "there is no certificate in it"),
+            ("-----BEGIN CERTIFICATE-----\nAA", "the CA certificate is not usable"),
+        ] {
+            let said = check_ca(pem).unwrap_err().to_string();
+            assert!(said.starts_with(wanted), "{pem:?}: {said}");
+            assert!(Client::new("https://127.0.0.1:1", pem, "").is_err(), "{pem:?}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! Not here: a cluster's keys or objects (the manager sees certificates only), serving its clients.
 
 mod auth;
+mod belonging;
 mod cells;
 mod db;
 mod http;
@@ -15,6 +16,7 @@ mod observe;
 mod problem;
 mod proxy;
 mod replicas;
+mod returned;
 mod routing;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,9 @@ use fleet_model::{ApiToken, CreateToken, CreatedToken, Email, Hidden, User};
 use tokio::sync::Semaphore;
 
 pub use auth::password::PasswordError;
+pub use belonging::{Belonging, belonging, claim};
 pub use db::{DbError, ParsePlaceError, Place};
+pub use returned::Unserved;
 
 /// How this manager is reached and where it keeps its state.
 #[derive(Debug, Clone)]
@@ -161,7 +165,8 @@ impl Manager {
         Ok(Manager { state, rest_address, rpc_address })
     }
 
-    /// Makes a cell known, or says where it is now. [`ManagerError::CellName`] when another one has its name.
+    /// Makes a cell known, or says where it is now; which clusters it cannot serve. [`ManagerError::CellName`] when
+    /// another one has its name.
     pub async fn register_cell(
         &self,
         id: CellId,
@@ -169,7 +174,7 @@ impl Manager {
         rpc_address: SocketAddr,
         api_address: SocketAddr,
         capacity: u32,
-    ) -> Result<(), ManagerError> {
+    ) -> Result<Vec<Unserved>, ManagerError> {
         self.state.db.upsert_cell(id, name, rpc_address, api_address, capacity).await.map_err(|error| {
             match error {
                 DbError::Constraint => ManagerError::CellName(name.clone()),
@@ -178,33 +183,9 @@ impl Manager {
         })?;
         self.state.cells.moved(id);
         routing::publish(&self.state).await?;
+        let unserved = returned::take_stock(&self.state, id, name).await?;
         self.state.nudge.notify_one();
-        self.name_strangers(id, name).await
-    }
-
-    /// Says so when a cell holds clusters that the database does not know: it is then not the database that
-    /// these clusters were made with. Nothing is deleted for it.
-    async fn name_strangers(&self, id: CellId, name: &Slug) -> Result<(), ManagerError> {
-        let Some(cell) = self.state.db.cell(id).await? else { return Ok(()) };
-        let known = self.state.db.clusters_of_cell(id).await?;
-        let report = self.state.cells.client(&cell)?.report(fleet_rpc::ReportRequest::default()).await;
-        // A cell that does not answer is the driver's concern.
-        let Ok(report) = report else { return Ok(()) };
-        let strangers = report
-            .into_inner()
-            .clusters
-            .iter()
-            .filter(|one| one.cluster_id.parse().is_ok_and(|id| !known.contains(&id)))
-            .count();
-        if strangers > 0 {
-            tracing::error!(
-                cell = %name,
-                strangers,
-                "the cell holds clusters that {} does not know; was the database lost or replaced?",
-                self.state.config.database
-            );
-        }
-        Ok(())
+        Ok(unserved)
     }
 
     /// A token made by whoever holds the database, for the first sign-in.

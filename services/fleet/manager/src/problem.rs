@@ -96,6 +96,12 @@ impl From<DbError> for Failure {
 impl From<DriveError> for Failure {
     fn from(error: DriveError) -> Failure {
         match error {
+            // Where and what to do names files, and is the operator's.
+            DriveError::Cell(status) if status.code() == tonic::Code::DataLoss => {
+                tracing::error!(why = status.message(), "asked for a cluster whose data is damaged");
+                let why = "the cluster's data is damaged on its cell; its provider has to restore it";
+                Failure::Unavailable(why.to_owned())
+            }
             DriveError::Cell(_) => {
                 // The cell's own words name the fleet's addresses and are the operator's.
                 tracing::warn!(error = &error as &dyn std::error::Error, "no cell answered for a request");

@@ -72,7 +72,12 @@ where
             Err(status) => {
                 let elsewhere = matches!(
                     status.code(),
-                    Code::Unavailable | Code::NotFound | Code::FailedPrecondition | Code::DeadlineExceeded
+                    Code::Unavailable
+                        | Code::NotFound
+                        | Code::FailedPrecondition
+                        | Code::DeadlineExceeded
+                        // That replica's files; the others are whole.
+                        | Code::DataLoss
                 );
                 failure = DriveError::Cell(status);
                 if !elsewhere {

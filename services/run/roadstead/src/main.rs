@@ -1,5 +1,8 @@
 //! The one binary: argument parsing and wiring, nothing else.
 
+// They panic when nobody reads; `client::output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod cli;
 mod client;
 mod prompt;
@@ -11,6 +14,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::client::output::note;
 
 /// A cell keeps the objects of thousands of clusters for months: jemalloc holds them in fewer pages than the
 /// system's allocator, and gives back what a burst took. Its settings are in `.cargo/config.toml`.
@@ -25,16 +29,17 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("roadstead: cannot start: {error}");
+            note(&format!("roadstead: cannot start: {error}"));
             return ExitCode::FAILURE;
         }
     };
     match runtime.block_on(run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if client::exit::is_quiet(&error) => ExitCode::from(client::exit::READER_LEFT),
         Err(error) => {
             // The whole chain on one line: what failed, and why, down to the bottom.
             let advice = client::exit::advice(&error).map(|text| format!("; {text}")).unwrap_or_default();
-            eprintln!("roadstead: {error:#}{advice}");
+            note(&format!("roadstead: {error:#}{advice}"));
             ExitCode::from(client::exit::code(&error))
         }
     }
@@ -56,9 +61,6 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Cluster(asked) => client::cluster(&asked.connection, asked.verb).await,
         Command::Org(asked) => client::org(&asked.connection, asked.verb).await,
         Command::Token(asked) => client::token(&asked.connection, asked.verb).await,
-        Command::Completion { shell } => {
-            cli::print_completion(shell);
-            Ok(())
-        }
+        Command::Completion { shell } => Ok(client::output::raw(&cli::completion(shell))?),
     }
 }

@@ -29,6 +29,7 @@ impl DataSource for Cluster {
                 Attribute::text("state", "`creating`, `ready` or `deleting`.").computed(),
                 Attribute::text("kubernetes_version", "Like `v1.36.0`.").computed(),
                 Attribute::number("replicas", "Cells that hold a copy of it.").computed(),
+                Attribute::text("cloud_provider", "Who makes its load balancers.").computed(),
                 Attribute::text_list("cells", "Ids of those cells.").computed(),
                 Attribute::text_map("labels", "As they are now.").computed(),
                 Attribute::text("server_name", "Its TLS server name at the gateway.").computed(),
@@ -56,6 +57,7 @@ impl DataSource for Cluster {
             .with("state", cluster.state.as_str())
             .with("kubernetes_version", cluster.kubernetes_version.as_str())
             .with("replicas", u32::from(cluster.replicas))
+            .with("cloud_provider", cluster.provider.as_str())
             .with("cells", crate::value::Value::List(cells))
             .with("labels", &cluster.labels)
             .with("server_name", cluster.server_name.as_str())

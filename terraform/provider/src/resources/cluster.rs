@@ -47,6 +47,13 @@ impl Resource for Clusters {
                     .default(1u32)
                     .replaces()
                     .checked(checks::replicas),
+                Attribute::text(
+                    "cloud_provider",
+                    "Who makes its load balancers, and its node pools that name none; the fleet's first unless it \
+                     is set. A change replaces it.",
+                )
+                .chosen()
+                .replaces(),
                 Attribute::text_map("labels", "In Kubernetes' syntax, at most 64.").checked(checks::labels),
                 Attribute::text("id", "What it is called whatever its name; use this in other resources.")
                     .computed(),
@@ -215,6 +222,7 @@ fn request(planned: &Object) -> Result<CreateCluster, Diagnostic> {
     Ok(CreateCluster {
         kubernetes_version: planned.text("kubernetes_version").map(str::to_owned),
         replicas: planned.whole("replicas").and_then(|count| u8::try_from(count).ok()),
+        provider: planned.text("cloud_provider").map(str::to_owned),
         labels: planned.text_map("labels"),
         ..CreateCluster::named(name_of(planned)?)
     })
@@ -261,6 +269,7 @@ fn state_of(cluster: &Cluster, before: &Object) -> Object {
         .with("organization", cluster.organization.as_str())
         .with("kubernetes_version", cluster.kubernetes_version.as_str())
         .with("replicas", u32::from(cluster.replicas))
+        .with("cloud_provider", cluster.provider.as_str())
         .with("labels", labels_of(&cluster.labels, before))
         .with("id", cluster.id.to_string())
         .with("server_name", cluster.server_name.as_str())
@@ -292,6 +301,7 @@ mod tests {
             "state": "ready",
             "kubernetes_version": "v1.36.0",
             "replicas": 1,
+            "provider": "local",
             "labels": {"team": "red"},
             "server_name": "c01938f5e.roadstead.local",
             "created_at": "2026-01-01T00:00:00Z",
@@ -312,6 +322,10 @@ mod tests {
                 config("web").with("replicas", 3u32).with("kubernetes_version", "v1.36.0"),
                 r#"{"name":"web","kubernetes_version":"v1.36.0","replicas":3,"labels":{"team":"red"}}"#,
             ),
+            (
+                Object::default().with("name", "web").with("cloud_provider", "aws"),
+                r#"{"name":"web","replicas":1,"provider":"aws"}"#,
+            ),
         ] {
             let planned = plan(&Clusters.schema(), None, &config).state;
             assert_eq!(serde_json::to_string(&request(&planned).unwrap()).unwrap(), wanted);
@@ -331,6 +345,8 @@ mod tests {
             (config("web").with("labels", labels("")), r#"{"labels":{"team":null}}"#),
             (config("web").with("organization", "blue"), "replaced by organization"),
             (config("web").with("replicas", 3u32), "replaced by replicas"),
+            (config("web").with("cloud_provider", "local"), "{}"),
+            (config("web").with("cloud_provider", "aws"), "replaced by cloud_provider"),
             (config("web").with("kubernetes_version", "v1.35.0"), "refused"),
         ] {
             let planned = plan(&Clusters.schema(), Some(&state), &config);

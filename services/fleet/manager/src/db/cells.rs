@@ -59,7 +59,10 @@ impl Db {
             sql(
                 "INSERT INTO cells (id, name, rpc_address, api_address, capacity) VALUES ($1, $2, $3, $4, $5)
                  ON CONFLICT (id) DO UPDATE SET name = excluded.name, rpc_address = excluded.rpc_address,
-                     api_address = excluded.api_address, capacity = excluded.capacity",
+                     api_address = excluded.api_address, capacity = excluded.capacity
+                 -- What is the same is not written again, which also works where there is no room.
+                 WHERE cells.name <> excluded.name OR cells.rpc_address <> excluded.rpc_address
+                     OR cells.api_address <> excluded.api_address OR cells.capacity <> excluded.capacity",
             )
             .bind(id)
             .bind(name)

@@ -190,6 +190,13 @@ impl Db {
         Ok(rows.into_iter().map(|row| row.0).collect())
     }
 
+    /// Has its cells told again what they have confirmed once: one of them has lost it. They make nothing for it.
+    pub(crate) async fn assign_again(&self, id: TenantId) -> Result<(), DbError> {
+        let again = sql("UPDATE clusters SET generation = generation + 1
+             WHERE id = $1 AND state = 'ready' AND assigned_generation = generation");
+        self.run(again.bind(id)).await.map(drop)
+    }
+
     /// Clusters that are not where they should be, oldest first.
     pub(crate) async fn unfinished_clusters(&self, limit: i64) -> Result<Vec<TenantId>, DbError> {
         let rows: Vec<IdRow> = self

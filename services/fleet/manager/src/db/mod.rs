@@ -8,6 +8,7 @@
 
 mod cells;
 mod clusters;
+mod fleet;
 mod idempotency;
 mod members;
 mod operations;

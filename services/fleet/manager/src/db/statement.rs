@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use base_clock::Timestamp;
-use base_ids::{CellId, NodePoolId, OperationId, OrgId, Slug, TenantId, UserId};
+use base_ids::{CellId, FleetId, NodePoolId, OperationId, OrgId, Slug, TenantId, UserId};
 use fleet_model::Role;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
@@ -109,7 +109,7 @@ macro_rules! texts {
         }
     )*};
 }
-texts!(OrgId, TenantId, CellId, OperationId, UserId, NodePoolId);
+texts!(FleetId, OrgId, TenantId, CellId, OperationId, UserId, NodePoolId);
 
 macro_rules! optional {
     ($($inner:ty => $kind:ident),*) => {$(

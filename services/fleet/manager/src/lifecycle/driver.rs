@@ -224,6 +224,9 @@ async fn note(state: &State, row: &ClusterRow, error: &DriveError) -> Result<(),
     };
     // What the tenant may know: that it is tried again, not the fleet's addresses and errors.
     let message = match error {
+        DriveError::Cell(status) if status.code() == Code::DataLoss => {
+            "the cluster's data is damaged on its cell; its provider has to restore it"
+        }
         DriveError::Db(_) | DriveError::Receipt(_) => "the manager's database does not answer; trying again",
         _ => "the cluster's cell does not answer; trying again",
     };

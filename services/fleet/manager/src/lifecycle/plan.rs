@@ -79,7 +79,8 @@ impl Pool {
     /// Why it is not as wanted, in the words of whoever knows best.
     pub(crate) fn why(&self) -> Option<String> {
         // One that failed says more than one that only takes its time.
-        let of_machine = [MachineState::Failed, MachineState::Running].into_iter().find_map(|state| {
+        let telling = [MachineState::Failed, MachineState::Running, MachineState::Deleting];
+        let of_machine = telling.into_iter().find_map(|state| {
             let machine = self.machines.iter().find(|one| one.state == state && one.message.is_some())?;
             Some(format!("machine {}: {}", machine.name, machine.message.as_deref()?))
         });
@@ -283,6 +284,10 @@ mod tests {
     #[test]
     fn progress_says_what_is_missing() {
         use OperationKind::{NodePoolCreate, NodePoolDelete, NodePoolResize};
+        let stuck = |mut pool: Pool| {
+            pool.machines[1].message = Some("pod a/b stays: the budget c".to_owned());
+            pool
+        };
         let deleting = |pool: Pool| Pool { deleting: true, ..pool };
         for (kind, pool, wanted) in [
             (NodePoolCreate, Some(pool(2, "")), "running 0% 0 of 2 machines joined"),
@@ -296,6 +301,11 @@ mod tests {
                 "failed 0% 0 of 1 machine joined; no such type",
             ),
             (NodePoolResize, Some(pool(1, "jd")), "running 50% 1 machine to remove"),
+            (
+                NodePoolResize,
+                Some(stuck(pool(1, "jd"))),
+                "running 50% 1 machine to remove; machine m: pod a/b stays: the budget c",
+            ),
             (NodePoolResize, Some(pool(0, "d")), "running 0% 1 machine to remove"),
             (NodePoolResize, None, "cancelled 0% the node pool is gone"),
             (NodePoolDelete, Some(deleting(pool(2, "dd"))), "running 10% 2 machines left"),

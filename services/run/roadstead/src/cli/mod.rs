@@ -148,6 +148,9 @@ pub struct Up {
     /// file in --data. Other users of this machine see arguments: a password is better in the environment
     #[arg(long, env = "ROADSTEAD_DATABASE", value_name = "URL", hide_env_values = true)]
     pub database: Option<Place>,
+    /// Start on this database although it is not the one that --data was used with
+    #[arg(long)]
+    pub adopt_database: bool,
     /// What clusters' webhooks and the like may be reached at although it is no public address: a network
     /// such as 192.0.2.0/24, or IP:PORT. May be repeated
     #[arg(long, env = "ROADSTEAD_EGRESS_ALLOW", value_delimiter = ',', value_name = "NETWORK")]
@@ -195,8 +198,11 @@ pub struct Join {
     pub data: PathBuf,
 }
 
-pub fn print_completion(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "roadstead", &mut std::io::stdout());
+/// A script that completes these verbs. In memory first: clap panics where a write fails.
+pub fn completion(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "roadstead", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 #[cfg(test)]

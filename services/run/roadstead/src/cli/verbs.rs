@@ -32,7 +32,7 @@ pub struct OfOrg {
 /// Waiting for what was begun.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// Wait until it is done; `--wait=false` returns when it was accepted
+    /// Wait until it is done, which is the default; `--wait=false` returns when it was accepted
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_name = "BOOL")]
     pub wait: bool,
     /// How long to wait: 90s, 10m, 1h

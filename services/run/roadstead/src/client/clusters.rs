@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use base_ids::Slug;
+use fleet_client::Client;
 use fleet_model::labels::LabelsPatch;
 use fleet_model::{CreateCluster, CreateJoinToken, CreateKubeconfig, UpdateCluster};
 
 use super::exit::Mistake;
-use super::output::{Columns, age, many, one};
+use super::output::{Columns, age, many, one, raw, say};
 use super::{connect, wait};
 use crate::cli::{Cluster, Connection, LabelChange, Operation, Wait};
 
@@ -23,6 +24,16 @@ const CLUSTERS: Columns<fleet_model::Cluster> = Columns {
             cluster.id.to_string(),
             age(cluster.created_at),
         ]
+    },
+};
+
+/// The same with their providers, for fleets that have more than one.
+const PROVIDED: Columns<fleet_model::Cluster> = Columns {
+    names: &["NAME", "STATE", "VERSION", "REPLICAS", "PROVIDER", "ID", "AGE"],
+    row: |cluster| {
+        let mut row = (CLUSTERS.row)(cluster);
+        row.insert(4, if cluster.provider.is_empty() { "-".to_owned() } else { cluster.provider.clone() });
+        row
     },
 };
 
@@ -82,7 +93,9 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
             one(shown.output, &made, &CLUSTERS)
         }
         Cluster::List { of, shown } => {
-            many(shown.output, &client.clusters(&fleet.org(&of)?).await?, &CLUSTERS)
+            let clusters = client.clusters(&fleet.org(&of)?).await?;
+            let columns = if has_choice(client, &clusters).await { &PROVIDED } else { &CLUSTERS };
+            many(shown.output, &clusters, columns)
         }
         Cluster::Get { cluster, of, shown } => {
             one(shown.output, &client.cluster(&fleet.org(&of)?, &cluster).await?, &CLUSTERS)
@@ -103,7 +116,7 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
             let seconds = expires_in.map(|time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
             let request = CreateKubeconfig { expires_in_seconds: seconds };
             let made = client.create_kubeconfig(&fleet.org(&of)?, &cluster, &request).await?;
-            print!("{}", made.kubeconfig);
+            raw(&made.kubeconfig)?;
             // Beside what is redirected into a file.
             eprintln!("valid until {}", made.expires_at);
             Ok(())
@@ -111,16 +124,14 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
         Cluster::JoinCommand { cluster, expires_in, of } => {
             let seconds = expires_in.map(|time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
             let request = CreateJoinToken { expires_in_seconds: seconds, description: None };
-            println!("{}", client.create_join_token(&fleet.org(&of)?, &cluster, &request).await?.command);
-            Ok(())
+            Ok(say(&client.create_join_token(&fleet.org(&of)?, &cluster, &request).await?.command)?)
         }
         Cluster::JoinTokens { cluster, of, shown } => {
             many(shown.output, &client.join_tokens(&fleet.org(&of)?, &cluster).await?, &JOIN_TOKENS)
         }
         Cluster::DeleteJoinToken { cluster, id, of } => {
             client.delete_join_token(&fleet.org(&of)?, &cluster, &id).await?;
-            println!("join token {id} deleted");
-            Ok(())
+            Ok(say(&format!("join token {id} deleted"))?)
         }
         Cluster::Versions { shown } => many(shown.output, &client.versions().await?, &VERSIONS),
         Cluster::Receipts { id: None, of, shown } => {
@@ -130,6 +141,18 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
             one(shown.output, &client.receipt(&fleet.org(&of)?, id).await?, &RECEIPTS)
         }
     }
+}
+
+/// Whether more than one provider is there: among the clusters, or else among the machines on offer.
+async fn has_choice(client: &Client, clusters: &[fleet_model::Cluster]) -> bool {
+    let differ = |names: Vec<&str>| names.iter().any(|name| *name != names[0]);
+    let used = clusters.iter().map(|one| one.provider.as_str()).filter(|name| !name.is_empty()).collect();
+    if differ(used) {
+        return true;
+    }
+    // Only for one more column: the list is complete without it.
+    let types = client.machine_types().await.unwrap_or_default();
+    differ(types.iter().map(|one| one.provider.as_str()).collect())
 }
 
 pub async fn operation(connection: &Connection, command: Operation) -> Result<()> {
@@ -162,9 +185,9 @@ pub(super) async fn ended(
     let target = operation.target.clone();
     if wait.wait {
         wait::finished(&fleet.client, org, operation.id, wait.timeout).await?;
-        println!("{what} {target} deleted");
+        say(&format!("{what} {target} deleted"))?;
     } else {
-        println!("{what} {target} is being deleted by operation {}", operation.id);
+        say(&format!("{what} {target} is being deleted by operation {}", operation.id))?;
     }
     Ok(())
 }

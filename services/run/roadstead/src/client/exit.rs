@@ -1,9 +1,11 @@
 //! What a program is told by the exit code.
 //!
 //! 0 done · 1 failed · 2 wrongly asked · 3 not found · 4 not allowed or not signed in · 5 in conflict with
-//! what is there · 6 not reached, or not done in time. Also in `roadstead --help`.
+//! what is there · 6 not reached, or not done in time · 141 whoever read the output left. Also in `roadstead --help`.
 
 use fleet_client::ClientError;
+
+use super::output::OutputError;
 
 pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
@@ -11,6 +13,8 @@ pub const NOT_FOUND: u8 = 3;
 pub const NOT_ALLOWED: u8 = 4;
 pub const CONFLICT: u8 = 5;
 pub const UNAVAILABLE: u8 = 6;
+/// What a shell shows of a program that SIGPIPE ended.
+pub const READER_LEFT: u8 = 128 + 13;
 
 /// Shown below `--help`.
 pub const HELP: &str = "Exit codes: 0 done, 1 failed, 2 wrongly asked, 3 not found, 4 not allowed or not \
@@ -23,15 +27,26 @@ pub enum Mistake {
     Usage(String),
     #[error("{0}")]
     NotFound(String),
+    #[error("{0}")]
+    NotSignedIn(String),
 }
 
 pub fn code(error: &anyhow::Error) -> u8 {
     match error.chain().find_map(|cause| cause.downcast_ref::<Mistake>()) {
         Some(Mistake::Usage(_)) => return USAGE,
         Some(Mistake::NotFound(_)) => return NOT_FOUND,
+        Some(Mistake::NotSignedIn(_)) => return NOT_ALLOWED,
         None => {}
     }
+    if is_quiet(error) {
+        return READER_LEFT;
+    }
     error.chain().find_map(|cause| cause.downcast_ref::<ClientError>()).map_or(FAILED, of)
+}
+
+/// Nobody is there to be told.
+pub fn is_quiet(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<OutputError>(), Some(OutputError::Closed))
 }
 
 /// What to do about it, where the manager's own words do not say.
@@ -58,7 +73,11 @@ fn of(error: &ClientError) -> u8 {
         | ClientError::Undecided { .. }
         | ClientError::StillRunning { .. } => UNAVAILABLE,
         ClientError::Key { .. } => USAGE,
-        ClientError::Answer { .. } | ClientError::Ca(_) | ClientError::Ended(_) => FAILED,
+        ClientError::Answer { .. }
+        | ClientError::Ca(_)
+        | ClientError::NoCertificate
+        | ClientError::Untrusted { .. }
+        | ClientError::Ended(_) => FAILED,
     }
 }
 
@@ -91,6 +110,9 @@ mod tests {
             assert_eq!(code(&error), wanted, "{status}");
         }
         assert_eq!(code(&anyhow::anyhow!("no file")), FAILED);
+        assert_eq!(code(&OutputError::Closed.into()), 141);
+        assert_eq!(code(&OutputError::Io(std::io::Error::other("full")).into()), FAILED);
+        assert_eq!(code(&Mistake::NotSignedIn("no address".to_owned()).into()), NOT_ALLOWED);
         assert_eq!(code(&Mistake::Usage("nothing to change".to_owned()).into()), USAGE);
     }
 }

@@ -16,7 +16,7 @@ use fleet_model::{AcceptInvitation, Hidden, Identity, Role};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::output::{Columns, many};
+use super::output::{Columns, many, note, raw, say};
 use crate::cli::{Connection, Login, Output, Shown};
 use crate::up::layout::Layout;
 
@@ -66,6 +66,7 @@ pub async fn login(asked: Login) -> Result<()> {
             ca_file.display()
         )
     })?;
+    fleet_client::check_ca(&ca_pem).with_context(|| ca_file.display().to_string())?;
     let (token, expires_at) = match (&asked.token_file, &asked.invitation_file) {
         (Some(file), _) => (short_text(file)?, None),
         (None, Some(file)) => {
@@ -100,40 +101,37 @@ pub async fn login(asked: Login) -> Result<()> {
     private_dir(folder)?;
     let kept = Stored { server: server.clone(), ca_pem, token, organization, expires_at };
     write_private(&path, &serde_json::to_vec_pretty(&kept)?)?;
-    println!("signed in to {server} as {}", name(&identity));
-    Ok(())
+    Ok(say(&format!("signed in to {server} as {}", name(&identity)))?)
 }
 
 /// Ends the session and forgets it. What cannot be reached is forgotten as well.
 pub async fn logout() -> Result<()> {
     let Some(kept) = stored()? else {
-        println!("not signed in");
-        return Ok(());
+        return Ok(say("not signed in")?);
     };
     if kept.token.starts_with("rss_") {
         match Client::new(&kept.server, &kept.ca_pem, &kept.token)?.sign_out().await {
             Ok(()) => {}
             Err(error) if error.status() == Some(401) => {}
-            Err(error) => eprintln!("the session ends by itself: {error}"),
+            Err(error) => note(&format!("the session ends by itself: {error}")),
         }
     }
     if let Some(path) = path() {
         std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
-    println!("signed out of {}", kept.server);
-    Ok(())
+    Ok(say(&format!("signed out of {}", kept.server))?)
 }
 
 pub async fn whoami(connection: &Connection, shown: &Shown) -> Result<()> {
     let fleet = super::connect(connection)?;
     let identity = fleet.client.identity().await?;
     match shown.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&identity)?),
-        Output::Yaml => print!("{}", serde_yaml::to_string(&identity)?),
+        Output::Json => say(&serde_json::to_string_pretty(&identity)?)?,
+        Output::Yaml => raw(&serde_yaml::to_string(&identity)?)?,
         Output::Table => {
-            println!("{} at {}", name(&identity), fleet.client.server());
+            say(&format!("{} at {}", name(&identity), fleet.client.server()))?;
             if identity.provider {
-                println!("the provider: everything in every organisation");
+                say("the provider: everything in every organisation")?;
             } else {
                 let columns = Columns {
                     names: &["ORGANISATION", "ROLE"],
@@ -186,8 +184,7 @@ fn ask(prompt: &str) -> Result<String> {
     if !std::io::stdin().is_terminal() {
         bail!("nobody to ask: give --email and --password-stdin, or --token-file");
     }
-    eprint!("{prompt}");
-    std::io::stderr().flush().context("terminal")?;
+    write!(std::io::stderr(), "{prompt}").context("terminal")?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).context("terminal")?;
     Ok(line.trim().to_owned())

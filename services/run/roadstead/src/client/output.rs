@@ -1,10 +1,48 @@
 //! Tables for people, the API's own JSON or YAML for programs.
+//!
+//! Everything that verbs print goes through [`say`], [`raw`] and [`note`]: a reader that has left (`| head`) or a
+//! disk that is full is an error like any other, and no panic.
+
+use std::io::{self, Write};
 
 use anyhow::Result;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cli::Output;
+
+/// What became of standard output.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// Whoever read it wants no more, which is no failure.
+    #[error("nobody reads the output any more")]
+    Closed,
+    #[error("cannot write the output")]
+    Io(#[source] io::Error),
+}
+
+/// Prints a line, which is out when it returns.
+pub fn say(line: &str) -> Result<(), OutputError> {
+    raw(&format!("{line}\n"))
+}
+
+/// Prints what brings its own line ends.
+pub fn raw(text: &str) -> Result<(), OutputError> {
+    write_to(&mut io::stdout().lock(), text)
+}
+
+/// Says something beside the output, on standard error. Whether anybody hears it makes no difference.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+fn write_to(out: &mut impl Write, text: &str) -> Result<(), OutputError> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(OutputError::Closed),
+        Err(error) => Err(OutputError::Io(error)),
+    }
+}
 
 /// A kind of thing, as a table shows it.
 pub(super) struct Columns<T> {
@@ -29,11 +67,11 @@ fn print<T: Serialize>(
     columns: &Columns<T>,
 ) -> Result<()> {
     match output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(document)?),
-        Output::Yaml => print!("{}", serde_yaml::to_string(document)?),
+        Output::Json => say(&serde_json::to_string_pretty(document)?)?,
+        Output::Yaml => raw(&serde_yaml::to_string(document)?)?,
         Output::Table => {
             let rows: Vec<Vec<String>> = items.iter().map(columns.row).collect();
-            print!("{}", table(columns.names, &rows));
+            raw(&table(columns.names, &rows))?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use fleet_model::{CreateMember, CreateToken, Email};
 
 use super::connect;
 use super::exit::Mistake;
-use super::output::{Columns, age, many, one};
+use super::output::{Columns, age, many, one, say};
 use crate::cli::{Connection, Member, Org, Output, Token};
 
 const ORGANIZATIONS: Columns<fleet_model::Organization> =
@@ -54,8 +54,7 @@ pub async fn org(connection: &Connection, command: Org) -> Result<()> {
         Org::Get { name, shown } => one(shown.output, &client.organization(&name).await?, &ORGANIZATIONS),
         Org::Delete { name } => {
             client.delete_organization(&name).await?;
-            println!("organisation {name} deleted");
-            Ok(())
+            Ok(say(&format!("organisation {name} deleted"))?)
         }
     }
 }
@@ -68,7 +67,7 @@ pub async fn member(connection: &Connection, command: Member) -> Result<()> {
             let made = client.create_member(&fleet.org(&of)?, &CreateMember { email, role }).await?;
             one(shown.output, &made, &MEMBERS)?;
             if let Some(invitation) = made.invitation.filter(|_| shown.output == Output::Table) {
-                println!("\nHand this to them; it works once, for a week:\n{invitation}");
+                say(&format!("\nHand this to them; it works once, for a week:\n{invitation}"))?;
             }
             Ok(())
         }
@@ -82,8 +81,7 @@ pub async fn member(connection: &Connection, command: Member) -> Result<()> {
             let org = fleet.org(&of)?;
             let user = find(client, &org, &email).await?;
             client.delete_member(&org, user).await?;
-            println!("{email} is no member of {org} any more");
-            Ok(())
+            Ok(say(&format!("{email} is no member of {org} any more"))?)
         }
     }
 }
@@ -105,8 +103,7 @@ pub async fn token(connection: &Connection, command: Token) -> Result<()> {
             let made = client.create_token(&request).await?;
             if output == Output::Table {
                 // Nothing else, so that it can be written into a file.
-                println!("{}", made.secret);
-                return Ok(());
+                return Ok(say(&made.secret)?);
             }
             one(output, &made, &CREATED)
         }
@@ -114,8 +111,7 @@ pub async fn token(connection: &Connection, command: Token) -> Result<()> {
         Token::List { shown } => many(shown.output, &client.tokens().await?, &TOKENS),
         Token::Delete { id } => {
             client.delete_token(&id).await?;
-            println!("token {id} deleted");
-            Ok(())
+            Ok(say(&format!("token {id} deleted"))?)
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use fleet_model::{CreateNodePool, UpdateNodePool};
 
 use super::clusters::{ended, nothing, patch};
-use super::output::{Columns, age, many, one, plain};
+use super::output::{Columns, age, many, note, one, say};
 use super::{connect, wait};
 use crate::cli::{Connection, NodePool, Output};
 
@@ -72,7 +72,7 @@ pub async fn node_pool(connection: &Connection, command: NodePool) -> Result<()>
             let found = client.node_pool(&fleet.org(&at.of)?, &at.cluster, &pool).await?;
             one(shown.output, &found, &POOLS)?;
             if shown.output == Output::Table && !found.machines.is_empty() {
-                println!();
+                say("")?;
                 many(Output::Table, &found.machines, &MACHINES)?;
             }
             Ok(())
@@ -103,7 +103,7 @@ pub async fn node_pool(connection: &Connection, command: NodePool) -> Result<()>
         NodePool::MachineTypes { shown } => {
             let types = client.machine_types().await?;
             if types.is_empty() && shown.output == Output::Table {
-                eprintln!("{}", plain("no provider of this fleet has described its machines"));
+                note("no provider of this fleet has described its machines");
             }
             many(shown.output, &types, &MACHINE_TYPES)
         }

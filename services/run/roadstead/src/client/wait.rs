@@ -11,7 +11,7 @@ use base_ids::{OperationId, Slug};
 use fleet_client::Client;
 use fleet_model::Operation;
 
-use super::output::plain;
+use super::output::{note, plain};
 
 /// Until it ended well; an error otherwise.
 pub(super) async fn finished(
@@ -49,17 +49,16 @@ impl Shown {
         }
         if self.terminal {
             // To the line's start, the text, and away with what is left of the one before.
-            eprint!("\r{line}\u{1b}[K");
-            let _ = std::io::stderr().flush();
+            let _ = write!(std::io::stderr(), "\r{line}\u{1b}[K");
         } else {
-            eprintln!("{line}");
+            note(&line);
         }
         self.last = line;
     }
 
     fn end(&self) {
         if self.terminal && !self.last.is_empty() {
-            eprintln!();
+            note("");
         }
     }
 }

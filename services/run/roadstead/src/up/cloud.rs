@@ -1,19 +1,20 @@
 //! The cloud providers: the one of this machine, as a child, and those that somebody else runs.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use base_child::Recipe;
 use base_files::{private_dir, read_text, write_private};
-use base_net::pki::{Ca, Profile, YEAR};
+use base_net::pki::{Ca, Issued, Profile, YEAR};
 use base_net::tasks::Tasks;
 use cloud_interface::{IDENTITY_FILE, Identity, TLS_NAME};
 use fleet_cell::ProviderConfig;
 
+use super::ca::{kept_or_issued, profile};
 use super::layout::Layout;
 use super::nodes::Network;
-use super::{identity, progress};
+use super::progress;
 use crate::cli::Up;
 use crate::client::exit::Mistake;
 use crate::service::CloudReady;
@@ -37,14 +38,19 @@ pub async fn start(
         })?),
         None => None,
     };
-    let certificate = identity(ca, TLS_NAME, None)?;
+    let kept = known
+        .as_ref()
+        .map(|known| Issued { cert_pem: known.cert_pem.clone(), key_pem: known.key_pem.clone() });
+    let certificate = kept_or_issued(ca, &profile(TLS_NAME, Vec::new(), None), kept)?;
     let gateway = match network {
         Some(network) => SocketAddr::new(network.host_address, options.gateway.port()),
         None => options.gateway,
     };
+    let listen = known.map_or(SocketAddr::from(([127, 0, 0, 1], 0)), |config| config.listen);
     let mut config = cloud_local::Config {
-        listen: known.map_or(SocketAddr::from(([127, 0, 0, 1], 0)), |config| config.listen),
-        any_port_if_taken: true,
+        listen,
+        // Where nobody has taken it, this is what is written down already.
+        any_port_if_taken: TcpListener::bind(listen).is_err(),
         data_dir: dir,
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: certificate.cert_pem,
@@ -89,8 +95,11 @@ pub fn further(options: &Up, layout: &Layout, ca: &Ca) -> Result<Vec<ProviderCon
     for provider in &options.clouds {
         let dir = layout.clouds().join(&provider.name);
         private_dir(&dir)?;
+        let file = dir.join(IDENTITY_FILE);
+        let known: Option<Identity> = read_text(&file)?.and_then(|text| serde_json::from_str(&text).ok());
+        let kept = known.map(|known| Issued { cert_pem: known.cert_pem, key_pem: known.key_pem });
         // For serving only: nobody in the fleet is asked by a provider.
-        let issued = ca.issue(&Profile {
+        let wanted = Profile {
             common_name: TLS_NAME.to_owned(),
             organizations: vec!["roadstead".to_owned()],
             dns_names: vec![TLS_NAME.to_owned()],
@@ -98,7 +107,8 @@ pub fn further(options: &Up, layout: &Layout, ca: &Ca) -> Result<Vec<ProviderCon
             server: true,
             client: false,
             lifetime: YEAR,
-        })?;
+        };
+        let issued = kept_or_issued(ca, &wanted, kept)?;
         let identity = Identity {
             name: provider.name.clone(),
             address: provider.address,
@@ -106,7 +116,6 @@ pub fn further(options: &Up, layout: &Layout, ca: &Ca) -> Result<Vec<ProviderCon
             cert_pem: issued.cert_pem,
             key_pem: issued.key_pem,
         };
-        let file = dir.join(IDENTITY_FILE);
         write_private(&file, &serde_json::to_vec_pretty(&identity)?)?;
         progress(&format!(
             "provider {} is looked for at {}; its identity is in {}",

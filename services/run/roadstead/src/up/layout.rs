@@ -18,6 +18,10 @@ impl Layout {
     pub fn admin_token(&self) -> PathBuf {
         self.root.join("admin.token")
     }
+    /// Which fleet this is a folder of.
+    pub fn fleet(&self) -> PathBuf {
+        self.root.join("fleet.json")
+    }
     /// The password of the operator who is made at the first start.
     pub fn admin_password(&self) -> PathBuf {
         self.root.join("admin.password")

@@ -1,5 +1,7 @@
 //! A whole fleet on this machine: manager in this process, gateway, cells and nodes as children.
 
+mod belonging;
+mod ca;
 mod cloud;
 pub mod layout;
 mod nodes;
@@ -9,23 +11,27 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use base_clock::SystemClock;
 use base_ids::{CellId, Slug};
-use base_net::pki::{Ca, Issued, Profile, YEAR};
+use base_net::pki::{Ca, Issued};
 use base_net::tasks::Tasks;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fleet_cell::{EgressConfig, ProviderConfig};
 use fleet_client::{Client, ClientError};
-use fleet_manager::{Manager, Place};
+use fleet_manager::{Manager, Place, Unserved};
 use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Email, Hidden, Role};
 
 use crate::cli::Up;
+use crate::client::output::note;
 use crate::service::{CellReady, GatewayReady, stop_signal};
 use base_child::{Recipe, Running};
 use base_files::{lock_dir, private_dir, read_text, write_private};
 
+use ca::{identity, kept_or_issued, profile};
 use layout::Layout;
 
 /// Clusters a cell takes at most. DESIGN's aim is ten thousand on a small machine.
@@ -55,7 +61,7 @@ pub async fn run(options: Up) -> Result<()> {
             failed => failed,
         },
         // Once is enough: whoever stops it while it starts is not asked again.
-        signal = stop_signal() => signal.map(|()| eprintln!("stopped before everything was up")),
+        signal = stop_signal() => signal.map(|()| note("stopped before everything was up")),
     };
     fleet.stop().await;
     outcome
@@ -86,18 +92,23 @@ impl Fleet {
 }
 
 async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant) -> Result<()> {
-    let ca = fleet_ca(layout)?;
+    let place = options.database.clone().unwrap_or_else(|| Place::Sqlite(layout.database()));
+    belonging::settle(layout, &place, options.adopt_database).await?;
+    let ca = ca::fleet_ca(layout)?;
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let network = nodes::prepare(options, layout).await?.map(|network| fleet.network.get_or_init(|| network));
 
     let mut gateways = vec![options.gateway];
     gateways.extend(network.map(|network| SocketAddr::new(network.host_address, options.gateway.port())));
-    let manager = start_manager(options, layout, &ca, &gateways, &fleet.managers).await?;
+    let manager = start_manager(options, place, layout, &ca, &gateways, &fleet.managers).await?;
     let provider = cloud::start(options, layout, &ca, network, &binary, &fleet.clouds).await?;
     // The first one is for clusters that name none.
     let providers = [vec![provider], cloud::further(options, layout, &ca)?].concat();
+    let mut unserved = Vec::new();
     for number in 1..=options.cells {
-        start_cell(options, number, layout, &ca, &binary, &manager, &providers, &fleet.cells).await?;
+        let cells = &fleet.cells;
+        unserved
+            .extend(start_cell(options, number, layout, &ca, &binary, &manager, &providers, cells).await?);
     }
     progress(&format!("{} cell{} serving", options.cells, if options.cells == 1 { "" } else { "s" }));
     start_gateway(layout, &ca, &binary, &manager, &gateways, &fleet.gateway).await?;
@@ -116,7 +127,8 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
         "no console in this binary: `cargo xtask console` builds it for the next one".to_owned()
     });
 
-    if options.no_demo {
+    let demo = if options.no_demo { None } else { demo_to_serve(options, &client, &unserved).await? };
+    let Some(cluster) = demo else {
         say(&format!(
             "ready in {:.1} s: manager https://{}, gateway {}, token {}",
             started.elapsed().as_secs_f64(),
@@ -132,12 +144,8 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
         ));
         say(&format!("  {} cluster list --org acme --data {}", binary.display(), layout.root().display()));
         return Ok(());
-    }
-
-    // Where there are three cells, the demo shows what they are for.
-    let replicas = (options.cells >= 3).then_some(3);
-    let cluster = demo_cluster(&client, replicas).await?;
-    let kubeconfig = demo_kubeconfig(layout, &client, &cluster).await?;
+    };
+    let kubeconfig = demo_kubeconfig(options, layout, &client, &cluster).await?;
     progress("cluster demo serving");
     if let Some(network) = network {
         nodes::start(options, layout, network, &client, &cluster, &binary, &fleet.nodes).await?;
@@ -157,42 +165,9 @@ async fn bring_up(options: &Up, layout: &Layout, fleet: &Fleet, started: Instant
     Ok(())
 }
 
-/// The fleet's own CA: mTLS between our processes, and the manager's HTTPS.
-fn fleet_ca(layout: &Layout) -> Result<Ca> {
-    let (cert, key) = (read_text(&layout.fleet_ca())?, read_text(&layout.fleet_ca_key())?);
-    if let (Some(cert), Some(key)) = (cert, key) {
-        return Ca::from_pem(&cert, &key).with_context(|| {
-            format!("{} is damaged; restore it, or start on another folder", layout.fleet_ca().display())
-        });
-    }
-    let ca = Ca::generate("roadstead-fleet")?;
-    // The key first: a certificate without its key would look complete to the next start.
-    write_private(&layout.fleet_ca_key(), ca.key_pem().as_bytes())?;
-    write_private(&layout.fleet_ca(), ca.cert_pem().as_bytes())?;
-    Ok(ca)
-}
-
-fn identity(ca: &Ca, name: &str, address: Option<SocketAddr>) -> Result<Issued> {
-    identity_of(ca, name, Vec::new(), address)
-}
-
-/// As [`identity`], under further names.
-fn identity_of(ca: &Ca, name: &str, more: Vec<String>, address: Option<SocketAddr>) -> Result<Issued> {
-    let ip_addresses = address.map(|address| address.ip()).into_iter().collect();
-    let dns_names = [name.to_owned(), "localhost".to_owned()].into_iter().chain(more).collect();
-    Ok(ca.issue(&Profile {
-        common_name: name.to_owned(),
-        organizations: vec!["roadstead".to_owned()],
-        dns_names,
-        ip_addresses,
-        server: true,
-        client: true,
-        lifetime: YEAR,
-    })?)
-}
-
 async fn start_manager(
     options: &Up,
+    database: Place,
     layout: &Layout,
     ca: &Ca,
     gateways: &[SocketAddr],
@@ -201,7 +176,7 @@ async fn start_manager(
     let config = fleet_manager::Config {
         listen: options.manager,
         rpc_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        database: options.database.clone().unwrap_or_else(|| Place::Sqlite(layout.database())),
+        database,
         https: identity(ca, "manager", Some(options.manager))?,
         fleet_ca_pem: ca.cert_pem().to_owned(),
         fleet: identity(ca, "manager", None)?,
@@ -222,7 +197,7 @@ async fn start_cell(
     manager: &Manager,
     providers: &[ProviderConfig],
     tasks: &Tasks,
-) -> Result<()> {
+) -> Result<Vec<Unserved>> {
     let dir = layout.cell(number);
     private_dir(&dir)?;
     let config_file = dir.join("config.json");
@@ -234,7 +209,11 @@ async fn start_cell(
     };
     // The id outlives restarts: clusters are assigned to it. Other cells know this one by its certificate.
     let id = known.as_ref().map_or_else(CellId::generate, |config| config.id);
-    let certificate = identity_of(ca, "cell", vec![fleet_cell::certificate_name(id)], None)?;
+    let wanted = profile("cell", vec![fleet_cell::certificate_name(id)], None);
+    let kept = known
+        .as_ref()
+        .map(|known| Issued { cert_pem: known.cert_pem.clone(), key_pem: known.key_pem.clone() });
+    let certificate = kept_or_issued(ca, &wanted, kept)?;
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut config = fleet_cell::Config {
         id,
@@ -258,19 +237,33 @@ async fn start_cell(
         log: layout.log(name.as_str()),
     };
     let (ready, Running { ready: mut again }): (CellReady, _) = recipe.keep_running(tasks).await?;
-    manager.register_cell(config.id, &name, ready.rpc, ready.api, CELL_CAPACITY).await?;
+    let unserved = manager.register_cell(config.id, &name, ready.rpc, ready.api, CELL_CAPACITY).await?;
+    tell_unserved(&name, &unserved);
     (config.rpc_listen, config.api_listen) = (ready.rpc, ready.api);
     write_private(&config_file, &serde_json::to_vec_pretty(&config)?)?;
     // A cell that was started again may listen elsewhere.
     let (manager, name, id) = (manager.clone(), name.clone(), config.id);
     tasks.spawn(async move {
         while let Some(ready) = again.recv().await {
-            if let Err(error) = manager.register_cell(id, &name, ready.rpc, ready.api, CELL_CAPACITY).await {
-                tracing::error!(error = &error as &dyn std::error::Error, cell = %name, "not registered");
+            match manager.register_cell(id, &name, ready.rpc, ready.api, CELL_CAPACITY).await {
+                Ok(unserved) => tell_unserved(&name, &unserved),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, cell = %name, "not registered");
+                }
             }
         }
     });
-    Ok(())
+    Ok(unserved)
+}
+
+/// One cluster's damage is not the others' (DESIGN §9), and whoever watches hears of it.
+fn tell_unserved(cell: &Slug, unserved: &[Unserved]) {
+    for one in unserved {
+        progress(&format!(
+            "{cell} does not serve cluster {} of {} ({}): {}",
+            one.name, one.organization, one.cluster, one.why
+        ));
+    }
 }
 
 async fn start_gateway(
@@ -283,7 +276,12 @@ async fn start_gateway(
 ) -> Result<()> {
     let dir = layout.gateway();
     private_dir(&dir)?;
-    let certificate = identity(ca, "gateway", None)?;
+    let config_file = dir.join("config.json");
+    // One that cannot be read is simply written anew: nothing in it has to last.
+    let known: Option<fleet_gateway::Config> =
+        read_text(&config_file)?.and_then(|text| serde_json::from_str(&text).ok());
+    let kept = known.map(|known| Issued { cert_pem: known.cert_pem, key_pem: known.key_pem });
+    let certificate = kept_or_issued(ca, &profile("gateway", Vec::new(), None), kept)?;
     let config = fleet_gateway::Config {
         listen: listen.to_vec(),
         manager: manager.rpc_address,
@@ -292,7 +290,6 @@ async fn start_gateway(
         key_pem: certificate.key_pem,
         state_file: dir.join("routes.json"),
     };
-    let config_file = dir.join("config.json");
     write_private(&config_file, &serde_json::to_vec_pretty(&config)?)?;
     let recipe = Recipe {
         name: "gateway".to_owned(),
@@ -334,17 +331,41 @@ async fn operator(layout: &Layout, manager: &Manager) -> Result<()> {
     if manager.has_user(&email).await? {
         return Ok(());
     }
-    let mut bytes = [0u8; 18];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("no random bytes")?;
-    let password = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    // The file first: a password that is nowhere to be read would lock everybody out.
-    write_private(&layout.admin_password(), format!("{password}\n").as_bytes())?;
-    manager.create_operator(&email, "Operator", &Hidden::new(password)).await?;
-    Ok(())
+    let file = layout.admin_password();
+    // An account of another database may have it: what was written down once stays true.
+    let password = match read_text(&file)? {
+        Some(kept) => kept.trim().to_owned(),
+        None => {
+            let mut bytes = [0u8; 18];
+            File::open("/dev/urandom")
+                .and_then(|mut file| file.read_exact(&mut bytes))
+                .context("no random bytes")?;
+            let fresh = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            // The file first: a password that is nowhere to be read would lock everybody out.
+            write_private(&file, format!("{fresh}\n").as_bytes())?;
+            fresh
+        }
+    };
+    manager.create_operator(&email, "Operator", &Hidden::new(password)).await.with_context(|| {
+        format!("{} is to become the password of {OPERATOR}; remove it for a new one", file.display())
+    })
 }
 
 fn demo() -> Result<Slug> {
     Ok("demo".parse()?)
+}
+
+/// The demo cluster, unless none of its cells can serve it: the others' clusters are up all the same.
+async fn demo_to_serve(options: &Up, client: &Client, unserved: &[Unserved]) -> Result<Option<Cluster>> {
+    // Where there are three cells, the demo shows what they are for.
+    let replicas = (options.cells >= 3).then_some(3);
+    let cluster = demo_cluster(client, replicas).await?;
+    let damaged = unserved.iter().filter(|one| one.cluster == cluster.id).count();
+    if damaged > 0 && damaged >= cluster.cells.len() {
+        progress("cluster demo is not served, and gets no nodes; everything else is");
+        return Ok(None);
+    }
+    Ok(Some(cluster))
 }
 
 /// The cluster `demo` of the organisation `demo`, both made when missing.
@@ -352,17 +373,15 @@ async fn demo_cluster(client: &Client, replicas: Option<u8>) -> Result<Cluster> 
     let name = demo()?;
     let conflict =
         |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 409);
-    match client.create_organization(&name).await {
-        Ok(_) => {}
-        Err(error) if conflict(&error) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let missing =
-        |error: &ClientError| matches!(error, ClientError::Problem(problem) if problem.status == 404);
     // A fleet that is full, or not all back yet, takes no new cluster; it need not, when this one is there.
     match client.cluster(&name, &name).await {
         Ok(_) => {}
-        Err(error) if missing(&error) => {
+        Err(error) if error.is_not_found() => {
+            match client.create_organization(&name).await {
+                Ok(_) => {}
+                Err(error) if conflict(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
             let request = CreateCluster { replicas, ..CreateCluster::named(name.clone()) };
             client.create_cluster(&name, &request).await?;
         }
@@ -384,17 +403,38 @@ async fn demo_cluster(client: &Client, replicas: Option<u8>) -> Result<Cluster> 
     }
 }
 
-/// Kept while it names the same cluster at the same gateway; people may have copied it.
-async fn demo_kubeconfig(layout: &Layout, client: &Client, cluster: &Cluster) -> Result<PathBuf> {
+/// Kept while it names the same cluster at the same gateway and is good for a while; people may have copied it.
+async fn demo_kubeconfig(
+    options: &Up,
+    layout: &Layout,
+    client: &Client,
+    cluster: &Cluster,
+) -> Result<PathBuf> {
     let path = layout.demo_kubeconfig();
-    let fresh = client.kubeconfig(&cluster.organization, &cluster.name).await?.kubeconfig;
-    let server = fresh.lines().find(|line| line.trim_start().starts_with("server:")).unwrap_or_default();
-    let kept = read_text(&path)?
-        .is_some_and(|text| text.contains(&cluster.server_name) && text.lines().any(|line| line == server));
+    let kept = read_text(&path)?.is_some_and(|text| is_current(&text, options.gateway, &cluster.server_name));
     if !kept {
+        let fresh = client.kubeconfig(&cluster.organization, &cluster.name).await?.kubeconfig;
         write_private(&path, fresh.as_bytes())?;
     }
     Ok(path)
+}
+
+/// A kubeconfig with less left is made anew at a start.
+const KUBECONFIG_LEFT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Whether `kubeconfig` leads to this cluster at this gateway, with a certificate that lasts for some time.
+fn is_current(kubeconfig: &str, gateway: SocketAddr, server_name: &str) -> bool {
+    let Ok(parsed) = serde_yaml::from_str::<serde_yaml::Value>(kubeconfig) else { return false };
+    let cluster = &parsed["clusters"][0]["cluster"];
+    let certificate = parsed["users"][0]["user"]["client-certificate-data"].as_str().unwrap_or_default();
+    let left = STANDARD
+        .decode(certificate)
+        .ok()
+        .and_then(|pem| base_net::pki::ends_at(&String::from_utf8_lossy(&pem)))
+        .and_then(|end| end.duration_since(SystemTime::now()).ok());
+    cluster["server"].as_str() == Some(&format!("https://{gateway}"))
+        && cluster["tls-server-name"].as_str() == Some(server_name)
+        && left.is_some_and(|left| left > KUBECONFIG_LEFT)
 }
 
 pub(crate) fn progress(what: &str) {
