@@ -239,6 +239,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_come_back_as_they_were_sent() {
+        for number in ["2.638344616030823e-256", "0.1", "122.416294033786585", "9007199254740993", "1e23"] {
+            let value: serde_json::Value = serde_json::from_str(number).unwrap();
+            let float: f64 = number.parse().unwrap();
+            assert_eq!(value.as_f64(), Some(float), "{number}");
+        }
+    }
+
+    #[test]
     fn levels_are_those_of_lists_and_objects() {
         for (value, levels) in [
             (json!(1), 0),

@@ -150,7 +150,7 @@ impl Ca {
         let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
         let key = KeyPair::from_pem(&issued.key_pem).ok()?;
         // What it would say if it were issued now, written down in the same way.
-        let fresh = params(profile).ok()?.signed_by(&key, &self.issuer).ok()?;
+        let fresh = params(profile, SystemTime::now()).ok()?.signed_by(&key, &self.issuer).ok()?;
         let (_, fresh) = x509_parser::parse_x509_certificate(fresh.der()).ok()?;
         let until = std::time::SystemTime::now().checked_add(left)?;
         let extensions = |one: &x509_parser::certificate::X509Certificate<'_>| -> Vec<(String, Vec<u8>)> {

@@ -199,9 +199,14 @@ mod tests {
             (YEAR / 365, 15, true),
             (YEAR / 365, 17, false),
         ] {
-            let profile = Profile { common_name: "ann".to_owned(), client: true, lifetime: life, ..Profile::default() };
+            let profile =
+                Profile { common_name: "ann".to_owned(), client: true, lifetime: life, ..Profile::default() };
             let state = parts.clone().with("client_certificate", ca.issue(&profile).unwrap().cert_pem);
-            assert_eq!(is_fresh(&state, now + SignedDuration::from_hours(hours)), fresh, "{life:?} {hours} h");
+            assert_eq!(
+                is_fresh(&state, now + SignedDuration::from_hours(hours)),
+                fresh,
+                "{life:?} {hours} h"
+            );
         }
         for broken in ["", "a: [", "clusters: []", &yaml.replace("client-key-data", "x")] {
             assert!(take_apart(broken).is_none(), "{broken}");

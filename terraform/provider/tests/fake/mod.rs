@@ -255,9 +255,10 @@ impl World {
                 self.clusters.remove(at);
                 self.begun()
             }
-            ("POST", ["kubeconfig"]) => {
-                (StatusCode::CREATED, json!({"kubeconfig": *fake.kubeconfig, "expires_at": "2999-01-01T00:00:00Z"}))
-            }
+            ("POST", ["kubeconfig"]) => (
+                StatusCode::CREATED,
+                json!({"kubeconfig": *fake.kubeconfig, "expires_at": "2999-01-01T00:00:00Z"}),
+            ),
             ("GET", ["join-tokens"]) => page(&self.join_tokens),
             ("POST", ["join-tokens"]) => {
                 let number = self.changes.len();

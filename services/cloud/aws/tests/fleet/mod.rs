@@ -150,9 +150,7 @@ impl Story<'_> {
             "--wait=false",
         ])?;
         let pool = self.until_pool("it says why", |pool| {
-            pool["message"]
-                .as_str()
-                .is_some_and(|why| why.contains("the provider is not available"))
+            pool["message"].as_str().is_some_and(|why| why.contains("the provider is not available"))
         });
         let pool = pool.await?;
         ensure!(pool["provider"] == "aws" && pool["state"] == "provisioning", "{pool}");
