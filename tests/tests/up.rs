@@ -1,11 +1,8 @@
 //! Starts of `up` on folders and databases that are not as they should be.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use base_ids::TenantId;
 use dev_testkit::{ApiClient, Fleet, Kubeconfig, Options};
 use fleet_model::{ClusterState, CreateCluster};
 
@@ -111,20 +108,6 @@ fn one_damaged_cluster_is_not_the_others() -> Result<()> {
     fleet.explain(outcome)
 }
 
-/// The files of a cluster's checkpoint, wherever they are below `dir`.
-fn files_of(dir: &Path, id: TenantId) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(files_of(&path, id)?);
-        } else if path.display().to_string().contains(&id.to_string()) {
-            found.push(path);
-        }
-    }
-    Ok(found)
-}
-
 fn damage(fleet: &mut Fleet) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = fleet.client()?;
@@ -165,13 +148,9 @@ fn damage(fleet: &mut Fleet) -> Result<()> {
     }
 
     // Its data is another matter: nobody has it but the cell.
-    let checkpoints: Vec<PathBuf> = files_of(&cell.join("store"), demo.id)?;
-    ensure!(!checkpoints.is_empty(), "no file of the cluster in {}", cell.display());
-    let kept: Vec<Vec<u8>> = checkpoints.iter().map(std::fs::read).collect::<std::io::Result<_>>()?;
-    for file in &checkpoints {
-        std::fs::write(file, "x")?;
-        std::fs::set_permissions(file, PermissionsExt::from_mode(0o600))?;
-    }
+    let checkpoint = cell.join("store").join("checkpoints").join(format!("{}.checkpoint", demo.id));
+    let kept = checkpoint.exists().then(|| std::fs::read(&checkpoint)).transpose()?;
+    std::fs::write(&checkpoint, "x")?;
     fleet.start_again()?;
     let said = fleet.said.join("\n");
     for word in ["cluster demo of demo", &demo.id.to_string(), ".checkpoint", "from a backup"] {
@@ -181,8 +160,9 @@ fn damage(fleet: &mut Fleet) -> Result<()> {
     let told = serves(fleet, "demo").map_err(|error| format!("{error:#}")).err().unwrap_or_default();
     ensure!(told.contains("damaged") && !told.contains(&cell.display().to_string()), "{told:?}");
     fleet.stop()?;
-    for (file, content) in checkpoints.iter().zip(kept) {
-        std::fs::write(file, content)?;
+    match kept {
+        Some(content) => std::fs::write(&checkpoint, content)?,
+        None => std::fs::remove_file(&checkpoint)?,
     }
     fleet.start_again()?;
     serves(fleet, "demo")?;
