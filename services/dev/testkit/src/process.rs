@@ -94,6 +94,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::zombie_processes, reason = "the inner child is waited for by nobody: that is the point")]
     fn a_bound_child_ends_with_a_process_that_is_killed_but_not_with_a_thread() {
         if std::env::var_os(INSIDE).is_some() {
             let mut sleep = bound("sleep", Signal::SIGKILL);

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use api_machinery::Object;
 use parking_lot::Mutex;
 
+/// By name, with the revision of the object that it was made from.
+type ByName<T> = HashMap<Box<str>, (u64, Arc<T>)>;
+
 /// What `T` each object of a small collection was parsed to. Holds nothing of objects that are gone.
-pub(crate) struct Parsed<T>(Mutex<HashMap<Box<str>, (u64, Arc<T>)>>);
+pub(crate) struct Parsed<T>(Mutex<ByName<T>>);
 
 impl<T> Default for Parsed<T> {
     fn default() -> Parsed<T> {

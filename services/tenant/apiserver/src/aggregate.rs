@@ -55,7 +55,10 @@ pub struct Elsewhere {
 
 /// What aggregated servers said they serve, and when.
 #[derive(Default)]
-pub struct Remembered(Mutex<Option<(Duration, u64, Arc<Vec<ResourceInfo>>)>>);
+pub struct Remembered(Mutex<Option<Said>>);
+
+/// The moment, the revision of the APIServices that were asked, and their answers together.
+type Said = (Duration, u64, Arc<Vec<ResourceInfo>>);
 
 impl Elsewhere {
     /// `None` for what is served here.

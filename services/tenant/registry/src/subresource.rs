@@ -42,6 +42,12 @@ impl Registry {
             return Ok(Output::Object(object));
         }
         let document = object.to_document().map_err(|cause| Status::internal(cause.to_string()))?;
+        if let Some(at) = resource.custom().and_then(CustomResource::scale)
+            && document.get_i64(&at.spec_replicas).is_none()
+        {
+            let field = &at.spec_replicas;
+            return Err(Status::internal(format!("the spec replicas field \".{field}\" does not exist")));
+        }
         Ok(Output::Document(scale_of(resource, &document)?))
     }
 
@@ -608,13 +614,8 @@ fn scale_of(resource: &Resource, object: &Document) -> Result<Document, Status> 
     scale.set("metadata", metadata);
     let (spec, status) =
         custom.map_or(("spec.replicas", "status.replicas"), |at| (&*at.spec_replicas, &*at.status_replicas));
-    let replicas = match object.get_i64(spec) {
-        Some(replicas) => replicas,
-        None if custom.is_some() => {
-            return Err(Status::internal(format!("the spec replicas field \".{spec}\" does not exist")));
-        }
-        None => 0,
-    };
+    // Where none are written down, a change of the scale begins from none; only showing it is refused.
+    let replicas = object.get_i64(spec).unwrap_or(0);
     scale.set("spec", json!({}));
     if replicas != 0 {
         scale.set("spec.replicas", replicas);

@@ -20,7 +20,7 @@ impl Db {
 
     /// Makes the database `fresh`'s unless it is somebody's; whose it is then.
     pub(crate) async fn fleet_or(&self, fresh: FleetId) -> Result<FleetId, DbError> {
-        let insert = sql("INSERT INTO fleet (only, id) VALUES (1, $1) ON CONFLICT (only) DO NOTHING");
+        let insert = sql("INSERT INTO fleet (slot, id) VALUES (1, $1) ON CONFLICT (slot) DO NOTHING");
         self.run(insert.bind(fresh)).await?;
         self.fleet().await?.ok_or(DbError::Constraint)
     }
