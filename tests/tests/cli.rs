@@ -269,10 +269,9 @@ fn a_kubeconfig_ends_with_its_person(fleet: &Fleet) -> Result<()> {
             std::thread::sleep(Duration::from_millis(50));
         }
     };
-    let join = |person: &Person<'_>, role: &str, password: &str| -> Result<()> {
-        let invited = operator
-            .run(&format!("member create bob@example.com --role {role} --org acme -o json"))?
-            .json()?;
+    let join = |person: &Person<'_>, email: &str, role: &str, password: &str| -> Result<()> {
+        let invited =
+            operator.run(&format!("member create {email} --role {role} --org acme -o json"))?.json()?;
         let file = person.home.join("invitation");
         std::fs::write(&file, invited["invitation"].as_str().context("no invitation")?)?;
         let ca = fleet.data().join("fleet-ca.pem");
@@ -287,8 +286,11 @@ fn a_kubeconfig_ends_with_its_person(fleet: &Fleet) -> Result<()> {
     let password = "correct horse battery staple\n";
     operator.run("cluster create kept --org acme")?.ok()?;
     let others = operator.run("cluster kubeconfig kept --org acme")?.ok()?;
+    // Somebody has to stay an admin.
+    let cat = Person::new(fleet, "cat")?;
+    join(&cat, "cat@example.com", "admin", password)?;
     let bob = Person::new(fleet, "bob")?;
-    join(&bob, "admin", password)?;
+    join(&bob, "bob@example.com", "admin", password)?;
     let said = bob.run("cluster kubeconfig kept --expires-in 1h")?;
     ensure!(said.err.contains("valid until 20"), "{}", said.err);
     let first = said.ok()?;
@@ -328,7 +330,7 @@ fn a_kubeconfig_ends_with_its_person(fleet: &Fleet) -> Result<()> {
 
     operator.run("member delete bob@example.com --org acme")?.ok()?;
     refused(&viewing)?;
-    join(&bob, "developer", password)?;
+    join(&bob, "bob@example.com", "developer", password)?;
     let again = bob.run("cluster kubeconfig kept")?.ok()?;
     allowed(&again)?;
     refused(&first)?;

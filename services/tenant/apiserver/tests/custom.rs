@@ -197,7 +197,7 @@ async fn bodies_are_checked_as_upstream_checks_them() {
             json_type,
             whole("\"spec\":{\"inner\":{\"kind\":\"Pod\"}}"),
             422,
-            "Widget.example.com \"x\" is invalid: spec.inner.apiVersion: Required value: must not be empty",
+            "Widget.example.com \"x\" is invalid: spec.inner.apiVersion: Required value",
         ),
         (
             "PATCH",

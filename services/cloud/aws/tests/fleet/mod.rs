@@ -206,8 +206,8 @@ impl Story<'_> {
         ensure!(types.contains("t3.medium"), "{types}");
         let create = ["nodepool", "create", "x", "--cluster", "blue", "--size", "1"];
         for (more, wanted) in [
-            (["--provider", "gcp"], "provider \"gcp\" is not there; there is: local, aws"),
-            (["--machine-type", "small"], "machine_type \"small\" is not offered by aws"),
+            (["--provider", "gcp"], "/provider: \"gcp\" is not there; there is: local, aws"),
+            (["--machine-type", "small"], "/machine_type: \"small\" is not offered by aws"),
         ] {
             let said = match self.roadstead(&[&create[..], &more[..]].concat()) {
                 Ok(said) => bail!("{more:?} went well: {said}"),

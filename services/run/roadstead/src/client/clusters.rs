@@ -9,7 +9,7 @@ use fleet_model::labels::LabelsPatch;
 use fleet_model::{CreateCluster, CreateJoinToken, CreateKubeconfig, UpdateCluster};
 
 use super::exit::Mistake;
-use super::output::{Columns, age, many, one, raw, say};
+use super::output::{Columns, age, many, note, one, raw, say};
 use super::{connect, wait};
 use crate::cli::{Cluster, Connection, LabelChange, Operation, Wait};
 
@@ -118,7 +118,7 @@ pub async fn cluster(connection: &Connection, command: Cluster) -> Result<()> {
             let made = client.create_kubeconfig(&fleet.org(&of)?, &cluster, &request).await?;
             raw(&made.kubeconfig)?;
             // Beside what is redirected into a file.
-            eprintln!("valid until {}", made.expires_at);
+            note(&format!("valid until {}", made.expires_at));
             Ok(())
         }
         Cluster::JoinCommand { cluster, expires_in, of } => {
