@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Node;
@@ -122,13 +122,30 @@ async fn listen(address: SocketAddr, any_port_if_taken: bool) -> Result<TcpListe
 
 /// SIGTERM or SIGINT, whichever is first.
 pub async fn stop_signal() -> Result<()> {
-    let mut term = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    StopSignals::listen()?.first().await;
     Ok(())
+}
+
+/// Hears them from when it is made, so that one that comes between two waits is not lost.
+pub struct StopSignals {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub fn listen() -> Result<StopSignals> {
+        Ok(StopSignals {
+            term: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
+        })
+    }
+
+    pub async fn first(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 pub async fn node(command: Node) -> Result<()> {

@@ -32,16 +32,26 @@ impl Read for RevocationRow {
 }
 
 impl Db {
-    /// Notes that `user` is about to get a kubeconfig. Until when theirs are refused, if they are.
+    /// Notes that `user` is about to get a kubeconfig. When it is to say that it was issued: after everything of
+    /// theirs that is refused. What is noted is that moment, so that the next revocation covers it.
     pub(crate) async fn note_kubeconfig(
         &self,
         organization: OrgId,
         user: &str,
-        issued_at: Timestamp,
+        now: Timestamp,
         expires_at: Timestamp,
-    ) -> Result<Option<Timestamp>, DbError> {
+    ) -> Result<Timestamp, DbError> {
         let mut tx = self.begin().await?;
         lock(&mut tx, organization).await?;
+        let refused: Vec<RevocationRow> = tx
+            .all(
+                sql("SELECT user_name, before_ms, expires_ms FROM revocations
+                     WHERE organization_id = $1 AND (user_name = $2 OR user_name = '')")
+                .bind(organization)
+                .bind(user),
+            )
+            .await?;
+        let issued_at = after(now, refused.iter().map(|row| row.before_ms).max());
         tx.run(
             sql("INSERT INTO kubeconfigs (organization_id, user_name, issued_ms, expires_ms)
                  VALUES ($1, $2, $3, $4) ON CONFLICT (organization_id, user_name) DO UPDATE SET
@@ -55,17 +65,8 @@ impl Db {
             .bind(expires_at),
         )
         .await?;
-        let refused: Vec<RevocationRow> = tx
-            .all(
-                sql("SELECT user_name, before_ms, expires_ms FROM revocations
-                     WHERE organization_id = $1 AND (user_name = $2 OR user_name = '')")
-                .bind(organization)
-                .bind(user),
-            )
-            .await?;
         tx.commit().await?;
-        let latest = refused.iter().map(|row| row.before_ms).max();
-        Ok(latest.and_then(|ms| Timestamp::from_millisecond(ms).ok()))
+        Ok(issued_at)
     }
 
     /// Whose are refused in the clusters of `organization`.
@@ -82,6 +83,17 @@ impl Db {
     pub(super) async fn forget_kubeconfigs(&self, now: Timestamp) -> Result<u64, DbError> {
         let gone = self.run(sql("DELETE FROM kubeconfigs WHERE expires_ms <= $1").bind(now)).await?;
         Ok(gone + self.run(sql("DELETE FROM revocations WHERE expires_ms <= $1").bind(now)).await?)
+    }
+}
+
+/// When something that is issued now says it was: certificates know seconds only, so one that follows a revocation
+/// within the same second says the next one.
+fn after(now: Timestamp, refused_until_ms: Option<i64>) -> Timestamp {
+    match refused_until_ms {
+        Some(until_ms) if now.as_second() * 1000 <= until_ms => {
+            Timestamp::from_second(until_ms.div_euclid(1000) + 1).unwrap_or(now)
+        }
+        _ => now,
     }
 }
 

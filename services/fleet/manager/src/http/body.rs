@@ -54,7 +54,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for BodyOrDef
     async fn from_request(request: Request, state: &S) -> Result<BodyOrDefault<T>, Failure> {
         let (parts, body) = request.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.map_err(|_| Failure::TooLarge)?;
-        if bytes.is_empty() {
+        if bytes.is_empty() || bytes.trim_ascii() == b"null" {
             return Ok(BodyOrDefault(T::default()));
         }
         Body::from_request(Request::from_parts(parts, bytes.into()), state)

@@ -56,11 +56,10 @@ pub(super) async fn kubeconfig(
     let asked = later(now, Duration::from_secs(u64::from(seconds)));
     let expires_at = at.caller.ends_at().map_or(asked, |end| asked.min(end));
     let user = at.caller.name();
-    let refused_until = state.db.note_kubeconfig(at.organization.id, &user, now, expires_at).await?;
+    let issued_at = state.db.note_kubeconfig(at.organization.id, &user, now, expires_at).await?;
     // Whoever was removed between being let in and that note is in no revocation that knows of it.
     let role = auth::role_now(&state, &at.caller, &at.organization.name).await?;
     let role = role.ok_or(Failure::NotFound("organization"))?.min(at.role);
-    let issued_at = after(now, refused_until);
     let cluster = at.cluster;
     let request = IssueCredentialRequest {
         cluster_id: cluster.id.to_string(),
@@ -77,17 +76,6 @@ pub(super) async fn kubeconfig(
     .await?;
     let kubeconfig = render(&cluster, &gateway_url(&state), &issued);
     Ok(Json(Kubeconfig { kubeconfig, expires_at }))
-}
-
-/// When something that is issued now says it was: certificates know seconds only, so one that follows a revocation
-/// within the same second says the next one.
-fn after(now: Timestamp, refused_until: Option<Timestamp>) -> Timestamp {
-    match refused_until {
-        Some(until) if now.as_second() * 1000 <= until.as_millisecond() => {
-            Timestamp::from_second(until.as_second() + 1).unwrap_or(now)
-        }
-        _ => now,
-    }
 }
 
 /// What somebody is in a cluster that they come into with a certificate. Administrators are so by a binding that the

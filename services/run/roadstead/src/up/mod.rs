@@ -27,7 +27,7 @@ use fleet_model::{Cluster, ClusterState, CreateCluster, CreateToken, Email, Hidd
 
 use crate::cli::Up;
 use crate::client::output::note;
-use crate::service::{CellReady, GatewayReady, stop_signal};
+use crate::service::{CellReady, GatewayReady, StopSignals};
 use base_child::{Recipe, Running};
 use base_files::{lock_dir, private_dir, read_text, write_private};
 
@@ -55,13 +55,23 @@ pub async fn run(options: Up) -> Result<()> {
 
     // Innermost first: nodes end while their API server is still there, cells before the manager.
     let fleet = Fleet::default();
+    let mut signals = StopSignals::listen()?;
     let outcome = tokio::select! {
-        outcome = bring_up(&options, &layout, &fleet, started) => match outcome {
-            Ok(()) => stop_signal().await.map(|()| progress("stopping")),
-            failed => failed,
-        },
+        outcome = bring_up(&options, &layout, &fleet, started) => outcome.map(|()| true),
         // Once is enough: whoever stops it while it starts is not asked again.
-        signal = stop_signal() => signal.map(|()| note("stopped before everything was up")),
+        () = signals.first() => {
+            note("stopped before everything was up");
+            Ok(false)
+        }
+    };
+    let outcome = match outcome {
+        Ok(true) => {
+            signals.first().await;
+            progress("stopping");
+            Ok(())
+        }
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
     };
     fleet.stop().await;
     outcome
