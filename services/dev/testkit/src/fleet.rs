@@ -1,7 +1,10 @@
 //! A fleet started from the binary in `ROADSTEAD_BINARY`.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -299,9 +302,21 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A port nobody listens on right now. Somebody else may take it before we do; then `up` says so.
+/// Below what Linux hands out for port 0 and to outgoing connections (`ip_local_port_range`), and below NodePorts:
+/// nobody is given one of these who has not asked for it.
+const PORTS: Range<u16> = 20_000..30_000;
+
+/// A port nobody listens on right now, and nobody will who does not choose it. Another test may, once in thousands of
+/// times; then `up` says so.
 pub fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    for _ in 0..100 {
+        let random = RandomState::new().hash_one(std::process::id()) % PORTS.len() as u64;
+        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.start + random as u16));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    bail!("no free port in {PORTS:?}")
 }
 
 /// `target/debug/deps/some_test-…` → `target/debug/roadstead`
