@@ -91,7 +91,7 @@ impl Story<'_> {
         self.a_provider_that_is_not_there_is_said().await.context("provider not there")?;
         let provider = self.provider.start()?;
         self.a_pool_gets_instances().await.context("pool")?;
-        self.a_wrong_pool_is_refused_at_once().context("wrong pool")?;
+        self.a_wrong_pool_is_refused_at_once().await.context("wrong pool")?;
         self.a_service_gets_a_name().await.context("balancer")?;
         let provider = self.killed_after_an_instance_was_made(provider).await.context("provider killed")?;
         self.a_cell_killed_after_an_instance_was_made().await.context("cell killed")?;
@@ -201,9 +201,9 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn a_wrong_pool_is_refused_at_once(&self) -> Result<()> {
-        let types = self.json(&["nodepool", "machine-types"])?.to_string();
-        ensure!(types.contains("t3.medium"), "{types}");
+    async fn a_wrong_pool_is_refused_at_once(&self) -> Result<()> {
+        // What a provider offers arrives with the cell's next report, after its instances may have.
+        self.until_offered("t3.medium").await?;
         let create = ["nodepool", "create", "x", "--cluster", "blue", "--size", "1"];
         for (more, wanted) in [
             (["--provider", "gcp"], "/provider: \"gcp\" is not there; there is: local, aws"),
@@ -370,6 +370,19 @@ impl Story<'_> {
             }
             ensure!(pool["state"] != "failed", "{what}: it failed: {pool:#}");
             ensure!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}: {pool:#}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn until_offered(&self, machine_type: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let types = self.json(&["nodepool", "machine-types"])?;
+            let items = types["items"].as_array().context("items")?;
+            if items.iter().any(|one| one["name"] == machine_type && one["provider"] == "aws") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{machine_type}: not offered within {PATIENCE:?}: {types}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
