@@ -9,6 +9,7 @@ use tenant_admission::{Attributes, Operation, Reinvocation, SideWrite};
 use crate::context::{Context, Written};
 use crate::convert;
 use crate::error::write_status;
+use crate::limit::put_within_limit;
 use crate::manage;
 use crate::metadata;
 use crate::normalize::normalize;
@@ -104,7 +105,7 @@ impl Registry {
             }
             let now_ms = self.now().as_millisecond();
             let stored = self.closed(resource, &object).await?;
-            ops.insert(0, put(resource, main.clone(), &stored, Expect::Absent, now_ms));
+            ops.insert(0, put_within_limit(resource, main.clone(), stored, Expect::Absent, now_ms)?);
             match self.group.write(self.command(ctx, ops)).await {
                 Ok(applied) => {
                     let entry = applied.into_iter().next().and_then(|first| first.entry);

@@ -20,6 +20,7 @@ mod custom;
 mod delete;
 mod error;
 mod kinds;
+mod limit;
 mod manage;
 mod metadata;
 mod normalize;

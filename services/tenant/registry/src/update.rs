@@ -9,8 +9,9 @@ use store_raft::WriteError;
 use tenant_admission::{Attributes, Operation, Reinvocation};
 
 use crate::context::{Context, Written};
-use crate::create::{ROUNDS, put};
+use crate::create::ROUNDS;
 use crate::error::write_status;
+use crate::limit::put_within_limit;
 use crate::manage;
 use crate::metadata;
 use crate::registry::{Registry, key, unstored};
@@ -144,7 +145,7 @@ impl Registry {
                     Op::Delete { key, expect }
                 } else {
                     let stored = self.closed(resource, &new).await?;
-                    put(resource, key, &stored, expect, self.now().as_millisecond())
+                    put_within_limit(resource, key, stored, expect, self.now().as_millisecond())?
                 },
             );
             match self.group.write(self.command(ctx, ops)).await {

@@ -35,6 +35,8 @@ impl Schema {
         let _pruned = with_value(document, |value| self.0.prune(value, how));
     }
 
+    /// Defaults that would make it larger than any object may be are left out; the limit on what is stored
+    /// refuses it then.
     pub(super) fn default(&self, document: &mut Document) {
         with_value(document, |value| self.0.default(value));
     }

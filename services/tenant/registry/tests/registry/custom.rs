@@ -147,6 +147,37 @@ async fn writes_read_as_upstreams() {
 }
 
 #[tokio::test]
+async fn an_object_has_a_size_it_may_have() {
+    let cluster = cluster().await;
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    cluster.define(definition(vec![version("v1", true, open)])).await;
+    let spec = |bytes: usize| json!({"text": "x".repeat(bytes)});
+    cluster.create(WIDGETS, widget("fits", spec(1_572_000))).await.unwrap();
+    let refused = cluster.create(WIDGETS, widget("large", spec(1_573_000))).await.unwrap_err();
+    assert_eq!(
+        (refused.code, refused.reason, refused.message.as_str()),
+        (500, None, "etcdserver: request is too large")
+    );
+    // What is there can't grow beyond it, and can always go.
+    let more = Patch::Merge(json!({"spec": {"more": "x".repeat(2_000)}}));
+    assert_eq!(cluster.patch(WIDGETS, "default/fits", more).await.unwrap_err().code, 500);
+    cluster.delete(WIDGETS, "default/fits", DeleteOptions::default()).await.unwrap();
+
+    // The names of 15,000 fields that somebody owns are not what makes an object too large.
+    let fields: serde_json::Map<String, Value> =
+        (0..15_000).map(|n| (format!("field-{n:05}-{}", "y".repeat(20)), json!(n))).collect();
+    let made = cluster.create(WIDGETS, widget("owned", json!({"in": {"a": fields}}))).await.unwrap();
+    assert!(!made.get_array("metadata.managedFields").is_empty());
+    let grown = Patch::Merge(json!({"spec": {"text": "x".repeat(700_000)}}));
+    let grown = cluster.patch(WIDGETS, "default/owned", grown).await.unwrap();
+    assert!(grown.get_array("metadata.managedFields").is_empty());
+
+    // A built-in one counts as the protobuf that upstream stores, where a line's end is one byte.
+    let map = |bytes: usize| json!({"metadata": {"name": "lines"}, "data": {"k": "\n".repeat(bytes)}});
+    cluster.create("configmaps", map(1_048_000)).await.unwrap();
+}
+
+#[tokio::test]
 async fn status_and_scale_are_subresources_when_asked_for() {
     let cluster = cluster().await;
     let subresources = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
