@@ -3,10 +3,12 @@
 //! Each row says what was measured, over how many, and the aim it is held against. A figure that misses
 //! its aim is printed, not hidden; nothing here passes or fails.
 
+mod cell;
 mod cloud;
 mod console;
 mod replicas;
 mod rows;
+mod server;
 mod table;
 
 use std::path::PathBuf;
@@ -35,6 +37,15 @@ struct Arguments {
     /// Pods to list
     #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     pods: usize,
+    /// ConfigMaps of one cluster to look through
+    #[arg(long, default_value_t = 100_000, value_parser = at_least_one)]
+    objects: usize,
+    /// Watchers that all see the same events
+    #[arg(long, default_value_t = 200, value_parser = at_least_one)]
+    watchers: usize,
+    /// Events they see
+    #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
+    events: usize,
     /// The checkout, for figures of the console; needs its built pages, Node and Chromium
     #[arg(long)]
     sources: Option<PathBuf>,
@@ -93,6 +104,10 @@ async fn measure(fleet: &Fleet, arguments: &Arguments, measured: &mut Measured) 
     measured.take("clusters", rows::clusters(fleet, arguments.clusters).await);
     measured.take("writes", rows::writes(fleet, arguments.writes).await);
     measured.take("list", rows::list(fleet, arguments.pods).await);
+    measured.take("objects", server::objects(fleet, arguments.objects).await);
+    measured.take("watchers", server::watchers(fleet, arguments.watchers, arguments.events).await);
+    measured.take("idle watches", server::idle_watches(fleet).await);
+    measured.take("large lists", server::large_lists(fleet).await);
     if dev_testkit::is_root() {
         measured.take("load balancers", cloud::balancers(fleet).await);
         measured.take("machines", cloud::machines(fleet).await);
