@@ -27,7 +27,8 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-pub(crate) fn is_reserved(name: &str) -> bool {
+/// Whether CEL keeps the word for itself, so that no variable can be called it.
+pub fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 

@@ -53,7 +53,7 @@ pub use authorize::{Authorize, AuthorizerValue, Decision, Question, ResourceQues
 pub use cost::CostRange;
 pub use decl::{Decl, Field, ListKind, ObjectType, Shape};
 pub use env::Env;
-pub use escape::{escape, unescape};
+pub use escape::{escape, is_reserved, unescape};
 pub use eval::{Activation, Budget, EvalError};
 pub use issue::{Issue, Stage, explain, render};
 pub use parser::MAX_SOURCE;

@@ -14,6 +14,7 @@ mod object;
 mod quantity;
 mod selector;
 mod status;
+pub mod validation;
 
 pub use document::{Document, MAX_DEPTH, is_deeper_than};
 pub use field::{Field, FieldError, FieldErrorKind, go_json, shortened};

@@ -37,8 +37,8 @@ pub(crate) fn check(format: &str) -> Option<Check> {
         "date" => is_date,
         "duration" => is_duration,
         "datetime" => is_date_time,
-        "k8sshortname" => |text| text.len() <= 63 && crate::names::is_label(text),
-        "k8slongname" => |text| text.len() <= 253 && crate::names::is_subdomain(text),
+        "k8sshortname" => |text| text.len() <= 63 && api_machinery::validation::is_dns_label(text),
+        "k8slongname" => |text| text.len() <= 253 && api_machinery::validation::is_dns_subdomain(text),
         _ => return None,
     })
 }

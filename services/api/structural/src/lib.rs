@@ -17,7 +17,6 @@ mod definition;
 mod formats;
 mod lists;
 mod metadata;
-mod names;
 mod nonstructural;
 mod path;
 mod pattern;

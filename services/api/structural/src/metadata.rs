@@ -9,8 +9,8 @@ use api_machinery::{Field, FieldError};
 use serde_json::{Map, Value};
 
 use crate::bounds::{self, MAX_ERRORS};
-use crate::names;
 use crate::schema::Schema;
+use api_machinery::validation;
 
 /// What a field of `ObjectMeta` is.
 enum Kind {
@@ -350,7 +350,7 @@ fn validate_embedded(at: &Field, members: &Map<String, Value>, errors: &mut Vec<
         None => errors.push(kind.required("")),
         Some(Value::String(text)) if text.is_empty() => errors.push(kind.invalid("", "must not be empty")),
         Some(Value::String(text)) => {
-            let reasons = names::dns_1035_label(&text.to_lowercase());
+            let reasons = validation::dns_1035_label(&text.to_lowercase());
             if !reasons.is_empty() {
                 errors.push(kind.invalid(text.as_str(), mixed_case(&reasons)));
             }
@@ -374,13 +374,13 @@ pub(crate) fn mixed_case(reasons: &[String]) -> String {
 fn validate_meta(at: &Field, meta: &Map<String, Value>, errors: &mut Vec<FieldError>) {
     let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
     for (key, prefix) in [("generateName", true), ("name", false)] {
-        for reason in names::path_segment(text(key), prefix) {
+        for reason in validation::path_segment(text(key), prefix) {
             errors.push(at.child(key).invalid(text(key), reason));
         }
     }
     let namespace = text("namespace");
-    if !namespace.is_empty() && (!names::is_label(namespace) || namespace.len() > 63) {
-        for reason in crate::names::dns_label(namespace) {
+    if !namespace.is_empty() && (!validation::is_dns_label(namespace) || namespace.len() > 63) {
+        for reason in api_machinery::validation::dns_label(namespace) {
             errors.push(at.child("namespace").invalid(namespace, reason));
         }
     }
@@ -393,13 +393,13 @@ fn validate_meta(at: &Field, meta: &Map<String, Value>, errors: &mut Vec<FieldEr
     for (key, value) in members("labels") {
         let at = at.child("labels");
         let value = value.as_str().unwrap_or_default();
-        errors.extend(names::qualified_name(key).into_iter().map(|why| at.invalid(key.as_str(), why)));
-        errors.extend(names::label_value(value).into_iter().map(|why| at.invalid(value, why)));
+        errors.extend(validation::qualified_name(key).into_iter().map(|why| at.invalid(key.as_str(), why)));
+        errors.extend(validation::label_value(value).into_iter().map(|why| at.invalid(value, why)));
     }
     let mut annotation_bytes = 0;
     for (key, value) in members("annotations") {
         annotation_bytes += key.len() + value.as_str().map_or(0, str::len);
-        let reasons = names::qualified_name(&key.to_lowercase());
+        let reasons = validation::qualified_name(&key.to_lowercase());
         errors.extend(reasons.into_iter().map(|why| at.child("annotations").invalid(key.as_str(), why)));
     }
     if annotation_bytes > MAX_ANNOTATION_BYTES {
@@ -430,7 +430,7 @@ fn validate_meta(at: &Field, meta: &Map<String, Value>, errors: &mut Vec<FieldEr
         }
     }
     for finalizer in items("finalizers").filter_map(Value::as_str) {
-        let reasons = names::qualified_name(finalizer);
+        let reasons = validation::qualified_name(finalizer);
         errors.extend(reasons.into_iter().map(|why| at.child("finalizers").invalid(finalizer, why)));
     }
 }
@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn embedded_metadata_is_validated() {
-        let label = names::dns_1035_label("a.b")[0].clone();
+        let label = validation::dns_1035_label("a.b")[0].clone();
         for (value, expected) in [
             (json!({"apiVersion": "v1", "kind": "Pod"}), vec![]),
             (
@@ -541,7 +541,7 @@ mod tests {
                         .to_owned(),
                     format!(
                         "spec.one.metadata.finalizers: Invalid value: \"/\": {}",
-                        names::qualified_name("/")[2]
+                        validation::qualified_name("/")[2]
                     ),
                 ],
             ),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::form::{list, text};
 use crate::formats;
-use crate::names;
+use api_machinery::validation;
 
 /// Versions of ConversionReview that this server speaks.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -97,7 +97,7 @@ pub(super) fn validate(
             continue;
         }
         seen.push(version);
-        errors.extend(names::dns_1035_label(version).into_iter().map(|why| at.invalid(version, why)));
+        errors.extend(validation::dns_1035_label(version).into_iter().map(|why| at.invalid(version, why)));
     }
     if recognized && !seen.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
         let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
@@ -171,7 +171,7 @@ fn webhook_service(at: &Field, service: &Value, errors: &mut Vec<FieldError>) {
             errors.push(at.invalid(path, format!("segment[{index}] may not be empty")));
             continue;
         }
-        let reasons = names::dns_subdomain(step).into_iter();
+        let reasons = validation::dns_subdomain(step).into_iter();
         errors.extend(reasons.map(|why| at.invalid(path, format!("segment[{index}]: {why}"))));
     }
 }

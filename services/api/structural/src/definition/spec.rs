@@ -10,10 +10,10 @@ use super::conversion;
 use super::form::{Form, Parts, Version, has_status, list, text};
 use super::schema;
 use crate::metadata::mixed_case;
-use crate::names;
 use crate::nonstructural;
 use crate::path;
 use crate::schema::Schema;
+use api_machinery::validation;
 
 /// Fields by which one may select, of one version.
 const MAX_SELECTABLE: usize = 8;
@@ -27,7 +27,7 @@ pub(super) fn validate(at: &Field, form: &Form<'_>, options: &Options, errors: &
     if form.group.is_empty() {
         errors.push(group.required(""));
     } else {
-        let reasons = names::dns_subdomain(form.group);
+        let reasons = validation::dns_subdomain(form.group);
         if !reasons.is_empty() {
             errors.push(group.invalid(form.group, reasons.join(",")));
         } else if !form.group.contains('.') {
@@ -48,7 +48,7 @@ pub(super) fn validate(at: &Field, form: &Form<'_>, options: &Options, errors: &
     for (index, version) in form.versions.iter().enumerate() {
         let at = versions_at.index(index);
         unique &= known.insert(version.name);
-        let reasons = names::dns_1035_label(version.name);
+        let reasons = validation::dns_1035_label(version.name);
         if !reasons.is_empty() {
             errors.push(at.child("name").invalid(version.name, reasons.join(",")));
         }
@@ -64,7 +64,7 @@ pub(super) fn validate(at: &Field, form: &Form<'_>, options: &Options, errors: &
         wrong("must have exactly one version marked as storage version");
     }
     let first = form.versions.first().map(|version| version.name).unwrap_or_default();
-    let reasons = names::dns_1035_label(first);
+    let reasons = validation::dns_1035_label(first);
     if !first.is_empty() && !reasons.is_empty() {
         errors.push(at.child("version").invalid(first, reasons.join(",")));
     }
@@ -215,21 +215,21 @@ pub(super) fn validate_names(at: &Field, names: Option<&Value>, errors: &mut Vec
     let Some(names) = names else { return };
     for key in ["plural", "singular"] {
         let name = text(names, key);
-        let reasons = names::dns_1035_label(name);
+        let reasons = validation::dns_1035_label(name);
         if !name.is_empty() && !reasons.is_empty() {
             errors.push(at.child(key).invalid(name, reasons.join(",")));
         }
     }
     for key in ["kind", "listKind"] {
         let name = text(names, key);
-        let reasons = names::dns_1035_label(&name.to_lowercase());
+        let reasons = validation::dns_1035_label(&name.to_lowercase());
         if !name.is_empty() && !reasons.is_empty() {
             errors.push(at.child(key).invalid(name, mixed_case(&reasons)));
         }
     }
     let labels = |key: &str, errors: &mut Vec<FieldError>| {
         for (index, name) in list(names.get(key)).iter().filter_map(Value::as_str).enumerate() {
-            let reasons = names::dns_1035_label(name);
+            let reasons = validation::dns_1035_label(name);
             if !reasons.is_empty() {
                 errors.push(at.child(key).index(index).invalid(name, reasons.join(",")));
             }

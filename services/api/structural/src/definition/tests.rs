@@ -53,7 +53,7 @@ fn defaults_of_a_definition() {
 
 #[test]
 fn names_group_and_scope() {
-    let label = crate::names::dns_1035_label("A")[0].clone();
+    let label = api_machinery::validation::dns_1035_label("A")[0].clone();
     check(
         "/metadata/name",
         json!("x"),

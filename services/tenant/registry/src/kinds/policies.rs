@@ -19,32 +19,6 @@ use crate::validation::{names, selector};
 const MAX_ANNOTATIONS: usize = 20;
 const MAX_ANNOTATION_EXPRESSION: usize = 5 * 1024;
 
-/// Words that CEL keeps for itself.
-const RESERVED: [&str; 22] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-    "",
-];
-
 /// Policies.
 pub(crate) struct Policies {
     pub(crate) mutating: bool,
@@ -115,7 +89,7 @@ impl Policies {
 
 fn is_identifier(name: &str) -> bool {
     let fits = |at: usize, c: char| c == '_' || c.is_ascii_alphabetic() || (at > 0 && c.is_ascii_digit());
-    name.char_indices().all(|(at, c)| fits(at, c)) && !RESERVED.contains(&name)
+    !name.is_empty() && name.char_indices().all(|(at, c)| fits(at, c)) && !api_cel::is_reserved(name)
 }
 
 fn param_kind(kind: &At<'_>, errors: &mut Errors) {

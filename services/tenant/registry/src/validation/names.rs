@@ -1,17 +1,15 @@
-//! What names, label keys and values may look like. Each check gives the reasons against, in upstream's
-//! words (`k8s.io/apimachinery/pkg/util/validation`); none means fine.
+//! What names of objects and of what is in them may look like; what every kind's metadata needs is
+//! `api_machinery::validation`'s. Each check gives the reasons against, in upstream's words; none means fine.
 
 use crate::strategy::NameRule;
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const ENV_NAME: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
-pub(crate) type Reasons = Vec<String>;
+pub(crate) use api_machinery::validation::{
+    Reasons, dns_label, dns_subdomain, label_value, path_segment, qualified_name, too_long,
+};
 
 /// `prefix` is a `generateName`: checked as the beginning of a name, since a suffix follows.
 pub(crate) fn check(rule: NameRule, name: &str, prefix: bool) -> Reasons {
@@ -44,108 +42,6 @@ fn canonical_ip(name: &str) -> Reasons {
     } else {
         vec![format!("must be in canonical form ({:?})", ip.to_string())]
     }
-}
-
-fn too_long(max: usize) -> String {
-    format!("must be no more than {max} characters")
-}
-
-fn label_shaped(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    bytes.first().is_some_and(inner)
-        && bytes.last().is_some_and(inner)
-        && bytes.iter().all(|b| inner(b) || *b == b'-')
-}
-
-pub(crate) fn dns_subdomain(name: &str) -> Reasons {
-    let mut reasons = Vec::new();
-    if name.len() > 253 {
-        reasons.push(too_long(253));
-    }
-    if !name.split('.').all(label_shaped) {
-        reasons.push(SUBDOMAIN.to_owned());
-    }
-    reasons
-}
-
-pub(crate) fn dns_label(name: &str) -> Reasons {
-    let mut reasons = Vec::new();
-    if name.len() > 63 {
-        reasons.push(too_long(63));
-    }
-    if !label_shaped(name) {
-        if name.split('.').all(label_shaped) {
-            // A subdomain where a label is wanted: upstream points at the dots.
-            reasons.push("must not contain dots".to_owned());
-        } else {
-            reasons.push(LABEL.to_owned());
-        }
-    }
-    reasons
-}
-
-pub(crate) fn path_segment(name: &str, prefix: bool) -> Reasons {
-    let mut reasons = Vec::new();
-    if !prefix && (name == "." || name == "..") {
-        reasons.push(format!("may not be '{name}'"));
-    }
-    for bad in ["/", "%"] {
-        if name.contains(bad) {
-            reasons.push(format!("may not contain '{bad}'"));
-        }
-    }
-    reasons
-}
-
-/// At most 63 letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
-fn name_part(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-}
-
-/// `example.com/name`, or `name`: label keys, annotation keys, resources, taints.
-pub(crate) fn qualified_name(name: &str) -> Reasons {
-    let mut reasons = Vec::new();
-    let part = match name.split_once('/') {
-        None => name,
-        Some((_, rest)) if rest.contains('/') => {
-            reasons.push(format!(
-                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
-            return reasons;
-        }
-        Some((prefix, part)) => {
-            if prefix.is_empty() {
-                reasons.push("prefix part must be non-empty".to_owned());
-            } else {
-                reasons.extend(dns_subdomain(prefix).iter().map(|reason| format!("prefix part {reason}")));
-            }
-            part
-        }
-    };
-    if part.is_empty() {
-        reasons.push("name part must be non-empty".to_owned());
-    } else if part.len() > 63 {
-        reasons.push("name part must be no more than 63 characters".to_owned());
-    }
-    if !name_part(part) {
-        reasons.push(format!("name part {QUALIFIED}"));
-    }
-    reasons
-}
-
-pub(crate) fn label_value(value: &str) -> Reasons {
-    let mut reasons = Vec::new();
-    if value.len() > 63 {
-        reasons.push(too_long(63));
-    }
-    if !value.is_empty() && !name_part(value) {
-        reasons.push(LABEL_VALUE.to_owned());
-    }
-    reasons
 }
 
 /// Keys of ConfigMaps and Secrets: also names of files.
@@ -248,23 +144,6 @@ mod tests {
             (NameRule::PathSegment, "..", false, false),
         ] {
             assert_eq!(check(rule, name, prefix).is_empty(), fine, "{rule:?} {name:?}");
-        }
-    }
-
-    #[test]
-    fn keys_and_values_of_labels() {
-        for (key, fine) in [
-            ("app", true),
-            ("example.com/app", true),
-            ("", false),
-            ("/app", false),
-            ("a/b/c", false),
-            ("a b", false),
-        ] {
-            assert_eq!(qualified_name(key).is_empty(), fine, "{key:?}");
-        }
-        for (value, fine) in [("", true), ("v1.2_x", true), ("-x", false), ("a b", false)] {
-            assert_eq!(label_value(value).is_empty(), fine, "{value:?}");
         }
     }
 }
