@@ -1,5 +1,5 @@
 //! Kinds that keep pods running: Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController; what
-//! records their history (ControllerRevision) and what scales them (HorizontalPodAutoscaler).
+//! records their history (ControllerRevision). What scales them is in `autoscaling`.
 
 #[cfg(test)]
 use api_machinery::FieldError;
@@ -7,9 +7,9 @@ use api_machinery::{Document, Field};
 use serde_json::{Value, json};
 
 use super::pod_defaults::{self, items, text};
-use crate::strategy::{GarbagePolicy, Generation, Moment, NameRule, Strategy};
+use crate::strategy::{GarbagePolicy, Generation, NameRule, Strategy};
 use crate::validation::at::{At, Errors};
-use crate::validation::{meta, names, pod, selector};
+use crate::validation::{meta, pod, selector};
 
 // ---- Deployment ----
 
@@ -494,67 +494,6 @@ impl Strategy for ControllerRevisions {
     fn validate_update(&self, new: &Document, old: &Document) -> Errors {
         let mut errors = self.validate(new);
         same(new, old, "data", &mut errors);
-        errors
-    }
-}
-
-// ---- HorizontalPodAutoscaler, as autoscaling/v2 ----
-
-pub(crate) struct Autoscalers;
-
-impl Strategy for Autoscalers {
-    fn defaults(&self, new: &mut Document) {
-        new.set_default("spec.minReplicas", 1);
-        if new.get_array("spec.metrics").is_empty() {
-            let target = json!({"type": "Utilization", "averageUtilization": 80});
-            new.set(
-                "spec.metrics",
-                json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
-            );
-        }
-        if new.get("spec.behavior").is_some_and(Value::is_object) {
-            let up = json!([{"type": "Pods", "value": 4, "periodSeconds": 15},
-                {"type": "Percent", "value": 100, "periodSeconds": 15}]);
-            let down = json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]);
-            new.set_default("spec.behavior.scaleUp.stabilizationWindowSeconds", 0);
-            for (direction, policies) in [("scaleUp", up), ("scaleDown", down)] {
-                new.set_default(&format!("spec.behavior.{direction}.selectPolicy"), "Max");
-                new.set_default(&format!("spec.behavior.{direction}.policies"), policies);
-            }
-        }
-    }
-    fn prepare_for_create(&self, _moment: &Moment<'_>, new: &mut Document) {
-        new.set("status", json!({"desiredReplicas": 0}));
-    }
-    fn validate(&self, new: &Document) -> Errors {
-        let spec = At::top(new, "spec");
-        let mut errors = Vec::new();
-        let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-        // Scaling to zero is behind a gate upstream.
-        if least.int().is_some_and(|count| count < 1) {
-            errors.push(least.invalid("must be greater than or equal to 1"));
-        }
-        if most.int().unwrap_or(0) < 1 {
-            errors.push(most.field.invalid(most.int().unwrap_or(0), "must be greater than 0"));
-        }
-        if most.int().unwrap_or(0) < least.int().unwrap_or(1) {
-            errors.push(
-                most.field.invalid(most.int().unwrap_or(0), "must be greater than or equal to `minReplicas`"),
-            );
-        }
-        let target = spec.get("scaleTargetRef");
-        for name in ["kind", "name"] {
-            let at = target.get(name);
-            if at.require(&mut errors) {
-                at.reasons(&mut errors, names::path_segment(at.text(), false));
-            }
-        }
-        for metric in spec.get("metrics").items() {
-            metric.get("type").must_be_one_of(
-                &mut errors,
-                &["ContainerResource", "External", "Object", "Pods", "Resource"],
-            );
-        }
         errors
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::pod_defaults::{self, items, text};
 use crate::strategy::{GarbagePolicy, Generation, Moment, Strategy};
 use crate::validation::at::{At, Errors};
-use crate::validation::{meta, pod, selector};
+use crate::validation::{job, meta, names, pod, selector};
 
 pub(crate) struct Jobs;
 
@@ -46,6 +46,15 @@ impl Strategy for Jobs {
         let spec = At::top(new, "spec");
         let mut errors = Vec::new();
         job_spec(&spec, &mut errors);
+        let completions = spec.get("completions").int().unwrap_or(0);
+        if spec.get("completionMode").text() == "Indexed" && completions > 0 {
+            // Pods are hosts, called after the job and their index.
+            let longest = format!("{}-{}", new.name(), completions - 1);
+            if !names::dns_label(&longest).is_empty() {
+                let why = format!("will not able to create pod with invalid DNS label: {longest}");
+                errors.push(Field::new("metadata.name").invalid(new.name(), why));
+            }
+        }
         let chosen = spec.get("selector");
         if !chosen.is_set() {
             errors.push(chosen.required(""));
@@ -124,8 +133,25 @@ impl Strategy for Jobs {
         )
     }
     fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
-        pod::template_warnings(new, old, "spec.template")
+        warnings(new, old, "spec")
     }
+}
+
+/// Pods are named after their job, and their hosts after them; and a job can be too large to be counted.
+/// `path` leads to the job's spec.
+fn warnings(new: &Document, old: Option<&Document>, path: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let reasons = names::dns_label(new.name());
+    if old.is_none() && !reasons.is_empty() {
+        all.push(format!("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]", reasons.join(" ")));
+    }
+    let count = |name: &str| new.get_i64(&format!("{path}.{name}")).unwrap_or(0);
+    let indexed = new.get_str(&format!("{path}.completionMode")) == Some("Indexed");
+    if indexed && count("completions") > 100_000 && count("parallelism") > 10_000 {
+        all.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
+    }
+    all.extend(pod::template_warnings(new, old, &format!("{path}.template")));
+    all
 }
 
 fn spec_defaults(new: &mut Document, path: &str) {
@@ -183,22 +209,7 @@ fn job_spec(spec: &At<'_>, errors: &mut Errors) {
         }
     }
     let failure = spec.get("podFailurePolicy");
-    for rule in failure.get("rules").items() {
-        rule.get("action").must_be_one_of(errors, &["Count", "FailIndex", "FailJob", "Ignore"]);
-        let (codes, conditions) = (rule.get("onExitCodes"), rule.get("onPodConditions"));
-        if codes.is_set() && !conditions.is_empty() {
-            errors.push(rule.invalid("specifying both OnExitCodes and OnPodConditions is not supported"));
-        }
-        if !codes.is_set() && conditions.is_empty() {
-            errors.push(rule.invalid("specifying one of OnExitCodes and OnPodConditions is required"));
-        }
-        if codes.is_set() {
-            codes.get("operator").must_be_one_of(errors, &["In", "NotIn"]);
-            if codes.get("values").is_empty() {
-                errors.push(codes.get("values").invalid("at least one value is required"));
-            }
-        }
-    }
+    job::policies(spec, errors);
     let template = spec.get("template");
     pod::template(&template, errors);
     let policy = template.get("spec").get("restartPolicy");
@@ -262,10 +273,9 @@ impl Strategy for CronJobs {
         errors
     }
     fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
-        let mut all = pod::template_warnings(new, old, "spec.jobTemplate.spec.template");
-        let schedule = new.get_str("spec.schedule").unwrap_or_default();
-        if schedule.contains("TZ=") {
-            all.push("cannot use both timeZone field and TZ or CRON_TZ in schedule".to_owned());
+        let mut all = warnings(new, old, "spec.jobTemplate.spec");
+        if old.is_some() && new.get_str("spec.schedule").is_some_and(|text| text.contains("TZ")) {
+            all.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());
         }
         all
     }

@@ -18,6 +18,9 @@ const MAX_SELECTORS: usize = 32;
 pub(crate) struct Claims;
 
 impl Strategy for Claims {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
     fn defaults(&self, new: &mut Document) {
         default_requests(new.get_mut("spec.devices"));
     }
@@ -34,6 +37,9 @@ impl Strategy for Claims {
 pub(crate) struct Templates;
 
 impl Strategy for Templates {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
     fn defaults(&self, new: &mut Document) {
         default_requests(new.get_mut("spec.spec.devices"));
     }
@@ -50,6 +56,9 @@ impl Strategy for Templates {
 pub(crate) struct Classes;
 
 impl Strategy for Classes {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
     fn generation(&self) -> Generation {
         Generation::OnSpec
     }
@@ -63,6 +72,9 @@ impl Strategy for Classes {
 pub(crate) struct Slices;
 
 impl Strategy for Slices {
+    fn returns_deleted(&self) -> bool {
+        true
+    }
     fn generation(&self) -> Generation {
         Generation::OnSpec
     }

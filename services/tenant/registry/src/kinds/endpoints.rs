@@ -16,6 +16,9 @@ const MAX_PORTS: usize = 20_000;
 const MAX_ADDRESSES: usize = 100;
 
 impl Strategy for Endpoints {
+    fn creates_on_update(&self) -> bool {
+        true
+    }
     fn defaults(&self, new: &mut Document) {
         for subset in items(new.0.get_mut("subsets")) {
             for port in items(subset.get_mut("ports")) {

@@ -8,9 +8,11 @@ use api_kinds::ResourceInfo;
 use crate::strategy::{Generation, Generic, Strategy};
 
 pub(crate) mod apps;
+pub(crate) mod autoscaling;
 pub(crate) mod batch;
 pub(crate) mod certificates;
 pub(crate) mod config;
+pub(crate) mod csi;
 pub(crate) mod definitions;
 pub(crate) mod devices;
 pub(crate) mod endpoints;
@@ -64,7 +66,13 @@ pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
         ("", "persistentvolumes") => &storage::Volumes,
         ("", "persistentvolumeclaims") => &storage::Claims,
         ("storage.k8s.io", "storageclasses") => &storage::Classes,
-        ("storage.k8s.io", "csidrivers") => &storage::Drivers,
+        ("storage.k8s.io", "csidrivers") => &csi::Drivers,
+        ("storage.k8s.io", "csinodes") => &csi::Nodes,
+        ("storage.k8s.io", "csistoragecapacities") => &csi::Capacities,
+        ("storage.k8s.io", "volumeattachments") => &csi::Attachments,
+        ("storage.k8s.io", "volumeattributesclasses") => &csi::AttributesClasses,
+        ("node.k8s.io", "runtimeclasses") => &node::RuntimeClasses,
+        ("networking.k8s.io", "ingressclasses") => &networking::IngressClasses,
         ("networking.k8s.io", "ingresses") => &networking::Ingresses,
         ("networking.k8s.io", "networkpolicies") => &networking::NetworkPolicies,
         ("networking.k8s.io", "ipaddresses") => &networking::IpAddresses,
@@ -75,7 +83,7 @@ pub(crate) fn strategy(resource: &ResourceInfo) -> &'static dyn Strategy {
         ("resource.k8s.io", "resourceclaimtemplates") => &devices::Templates,
         ("resource.k8s.io", "deviceclasses") => &devices::Classes,
         ("resource.k8s.io", "resourceslices") => &devices::Slices,
-        ("autoscaling", "horizontalpodautoscalers") => &apps::Autoscalers,
+        ("autoscaling", "horizontalpodautoscalers") => &autoscaling::Autoscalers,
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
             &webhooks::Webhooks { mutating: false }
         }

@@ -1,11 +1,11 @@
-//! Nodes.
+//! Nodes, and the runtimes that a RuntimeClass names on them.
 
 use api_machinery::{Document, Field, Object};
 use serde_json::Value;
 
 use crate::strategy::{Moment, Strategy};
 use crate::validation::at::{At, Errors};
-use crate::validation::names;
+use crate::validation::{containers, meta, names, scheduling};
 
 pub(crate) struct Nodes;
 
@@ -79,5 +79,44 @@ impl Strategy for Nodes {
     fn select(&self, object: &Object, path: &str) -> String {
         let set = object.field(path) == Some(Value::Bool(true));
         set.to_string()
+    }
+}
+
+pub(crate) struct RuntimeClasses;
+
+impl Strategy for RuntimeClasses {
+    fn creates_on_update(&self) -> bool {
+        true
+    }
+    fn updates_unconditionally(&self) -> bool {
+        false
+    }
+    fn validate(&self, new: &Document) -> Errors {
+        let mut errors = Vec::new();
+        let handler = At::top(new, "handler");
+        if handler.require(&mut errors) {
+            handler.reasons(&mut errors, names::dns_label(handler.text()));
+        }
+        let fixed = At::top(new, "overhead").get("podFixed");
+        for (name, at) in fixed.members() {
+            containers::resource_name(name, &at, &mut errors);
+            containers::amount(&at, &mut errors);
+        }
+        let scheduling = At::top(new, "scheduling");
+        let selector = scheduling.get("nodeSelector");
+        errors.extend(meta::labels(Some(selector.value), &selector.field));
+        let mut seen = std::collections::HashSet::new();
+        for toleration in scheduling.get("tolerations").items() {
+            scheduling::toleration(&toleration, &mut errors);
+            let key = ["key", "operator", "value", "effect"].map(|name| toleration.get(name).text());
+            if !seen.insert(key) {
+                errors.push(toleration.duplicate());
+            }
+        }
+        errors
+    }
+    fn validate_update(&self, new: &Document, old: &Document) -> Errors {
+        let (now, before) = (new.0.get("handler"), old.0.get("handler"));
+        meta::immutable(now, before, &Field::new("handler")).into_iter().collect()
     }
 }

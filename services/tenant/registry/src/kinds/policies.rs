@@ -25,6 +25,9 @@ pub(crate) struct Policies {
 }
 
 impl Strategy for Policies {
+    fn updates_unconditionally(&self) -> bool {
+        false
+    }
     fn generation(&self) -> Generation {
         Generation::OnSpec
     }
@@ -204,6 +207,9 @@ pub(crate) struct PolicyBindings {
 }
 
 impl Strategy for PolicyBindings {
+    fn updates_unconditionally(&self) -> bool {
+        false
+    }
     fn generation(&self) -> Generation {
         Generation::OnSpec
     }

@@ -12,6 +12,9 @@ use crate::validation::{names, selector};
 pub(crate) struct LimitRanges;
 
 impl Strategy for LimitRanges {
+    fn creates_on_update(&self) -> bool {
+        true
+    }
     fn defaults(&self, new: &mut Document) {
         for item in items(new.get_mut("spec.limits")) {
             if item.get("type").and_then(Value::as_str) != Some("Container") {

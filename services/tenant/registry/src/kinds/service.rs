@@ -43,6 +43,9 @@ impl Strategy for Services {
     fn names(&self) -> NameRule {
         NameRule::DnsLabel
     }
+    fn creates_on_update(&self) -> bool {
+        true
+    }
     fn defaults(&self, new: &mut Document) {
         text(new.object_mut("spec"), "type", "ClusterIP");
         text(new.object_mut("spec"), "sessionAffinity", "None");
@@ -152,12 +155,52 @@ impl Strategy for Services {
         }
         errors
     }
+    fn warnings(&self, new: &Document, _old: Option<&Document>) -> Vec<String> {
+        warnings(new)
+    }
     fn selectable(&self) -> &'static [&'static str] {
         &["spec.clusterIP", "spec.type"]
     }
     fn returns_deleted(&self) -> bool {
         true
     }
+}
+
+/// What a service says in vain, or in words that are on their way out; upstream's `GetWarningsForService`.
+fn warnings(new: &Document) -> Vec<String> {
+    let mut all = Vec::new();
+    let set = |path: &str| new.get_str(path).is_some_and(|text| !text.is_empty());
+    let external = !new.get_array("spec.externalIPs").is_empty();
+    let by_name = kind_of(new) == "ExternalName";
+    if new.annotation("service.kubernetes.io/topology-aware-hints").is_some() {
+        all.push("annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead".to_owned());
+    }
+    if is_headless(new) {
+        if set("spec.loadBalancerIP") {
+            all.push("spec.loadBalancerIP is ignored for headless services".to_owned());
+        }
+        if external {
+            all.push("spec.externalIPs is ignored for headless services".to_owned());
+        }
+        if new.get_str("spec.sessionAffinity") != Some("None") {
+            all.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+    }
+    if external && !is_headless(new) && !by_name {
+        let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        all.push(why.to_owned());
+    }
+    if by_name && external {
+        all.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
+    }
+    if !by_name && set("spec.externalName") {
+        all.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    if new.get_str("spec.trafficDistribution") == Some("PreferClose") {
+        let why = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        all.push(why.to_owned());
+    }
+    all
 }
 
 /// `clusterIP` and `clusterIPs` are two names of one thing; whichever is there fills the other.

@@ -3,6 +3,7 @@
 use api_machinery::{Document, Field, Quantity};
 use serde_json::{Value, json};
 
+use super::csi;
 use super::pod_defaults::text;
 use crate::strategy::{Moment, Strategy};
 use crate::validation::at::{At, Errors};
@@ -266,24 +267,25 @@ impl Strategy for Classes {
     }
     fn validate(&self, new: &Document) -> Errors {
         let mut errors = Vec::new();
-        let provisioner = At::top(new, "provisioner");
-        if provisioner.require(&mut errors) {
-            provisioner.reasons(&mut errors, names::qualified_name(&provisioner.text().to_lowercase()));
-        }
+        csi::provisioner(&At::top(new, "provisioner"), &mut errors);
+        csi::parameters(&At::top(new, "parameters"), &mut errors);
         At::top(new, "reclaimPolicy").one_of(&mut errors, &["Delete", "Retain"]);
         At::top(new, "volumeBindingMode").one_of(&mut errors, &["Immediate", "WaitForFirstConsumer"]);
-        let parameters = At::top(new, "parameters");
-        if parameters.members().any(|(key, _)| key.is_empty()) {
-            errors.push(parameters.field.invalid("", "must be a non-empty string"));
+        let mut terms = Vec::new();
+        for term in At::top(new, "allowedTopologies").items() {
+            topology_term(&term, &mut errors);
+            let sorted = sorted_topology(term.value);
+            if terms.contains(&sorted) {
+                errors.push(term.get("matchLabelExpressions").field.duplicate(""));
+            }
+            terms.push(sorted);
         }
         errors
     }
     fn validate_update(&self, new: &Document, old: &Document) -> Errors {
         let mut errors = self.validate(new);
         for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-            if new.0.get(name) != old.0.get(name) {
-                errors.push(Field::new(name).forbidden("updates to ".to_owned() + name + " are forbidden."));
-            }
+            errors.extend(meta::immutable(new.0.get(name), old.0.get(name), &Field::new(name)));
         }
         errors
     }
@@ -292,18 +294,34 @@ impl Strategy for Classes {
     }
 }
 
-pub(crate) struct Drivers;
-
-impl Strategy for Drivers {
-    fn defaults(&self, new: &mut Document) {
-        new.set_default("spec.attachRequired", true);
-        new.set_default("spec.podInfoOnMount", false);
-        new.set_default("spec.storageCapacity", false);
-        new.set_default("spec.fsGroupPolicy", "ReadWriteOnceWithFSType");
-        new.set_default("spec.requiresRepublish", false);
-        new.set_default("spec.seLinuxMount", false);
-        if new.get_array("spec.volumeLifecycleModes").is_empty() {
-            new.set("spec.volumeLifecycleModes", json!(["Persistent"]));
+fn topology_term(term: &At<'_>, errors: &mut Errors) {
+    let mut keys = std::collections::HashSet::new();
+    for expression in term.get("matchLabelExpressions").items() {
+        let (key, values) = (expression.get("key"), expression.get("values"));
+        if values.is_empty() {
+            errors.push(values.required(""));
+        }
+        let mut seen = std::collections::HashSet::new();
+        for value in values.items() {
+            if !seen.insert(value.text()) {
+                errors.push(value.duplicate());
+            }
+        }
+        key.reasons(errors, names::qualified_name(key.text()));
+        if !keys.insert(key.text()) {
+            errors.push(key.duplicate());
         }
     }
+}
+
+/// A term without the order in which it was written: terms that say the same are the same.
+fn sorted_topology(term: &Value) -> std::collections::BTreeMap<&str, std::collections::BTreeSet<&str>> {
+    let expressions = term.get("matchLabelExpressions").and_then(Value::as_array).into_iter().flatten();
+    expressions
+        .map(|one| {
+            let values = one.get("values").and_then(Value::as_array).into_iter().flatten();
+            let key = one.get("key").and_then(Value::as_str).unwrap_or_default();
+            (key, values.filter_map(Value::as_str).collect())
+        })
+        .collect()
 }

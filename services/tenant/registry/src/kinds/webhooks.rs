@@ -20,6 +20,9 @@ pub(crate) struct Webhooks {
 }
 
 impl Strategy for Webhooks {
+    fn updates_unconditionally(&self) -> bool {
+        false
+    }
     fn generation(&self) -> Generation {
         Generation::OnContent
     }

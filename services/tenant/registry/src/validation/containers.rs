@@ -281,15 +281,20 @@ fn known_resource(name: &str) -> bool {
         || matches!(name, "cpu" | "memory" | "ephemeral-storage")
 }
 
+/// `at` is the amount, whose key is the name.
+pub(crate) fn resource_name(name: &str, at: &At<'_>, errors: &mut Errors) {
+    let reasons = names::qualified_name(name);
+    errors.extend(reasons.into_iter().map(|why| at.field.invalid(name, why)));
+    if !known_resource(name) {
+        errors.push(at.field.invalid(name, "must be a standard resource for containers"));
+    }
+}
+
 pub(crate) fn resources(resources: &At<'_>, errors: &mut Errors) {
     let (limits, requests) = (resources.get("limits"), resources.get("requests"));
     for list in [&limits, &requests] {
         for (name, at) in list.members() {
-            at.reasons(errors, names::qualified_name(name));
-            if !known_resource(name) {
-                let field = &at.field;
-                errors.push(field.invalid(name, "must be a standard resource for containers"));
-            }
+            resource_name(name, &at, errors);
             amount(&at, errors);
             let whole = name.contains('/') && !name.starts_with("kubernetes.io/");
             if whole && Quantity::from_json(at.value).is_ok_and(|amount| !amount.is_whole()) {

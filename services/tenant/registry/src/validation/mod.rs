@@ -2,6 +2,7 @@
 
 pub(crate) mod at;
 pub(crate) mod containers;
+pub(crate) mod job;
 pub(crate) mod meta;
 pub(crate) mod names;
 pub(crate) mod pod;

@@ -1,6 +1,7 @@
 //! What names of objects and of what is in them may look like; what every kind's metadata needs is
 //! `api_machinery::validation`'s. Each check gives the reasons against, in upstream's words; none means fine.
 
+use super::at::{At, Errors};
 use crate::strategy::NameRule;
 
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -103,6 +104,43 @@ pub(crate) fn ip(text: &str) -> Reasons {
         Vec::new()
     } else {
         vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
+    }
+}
+
+/// Whether the range `inner` is a part of the range `outer`, and smaller.
+pub(crate) fn within(inner: &str, outer: &str) -> bool {
+    /// The address left-aligned in 128 bits, how many of them count, and the family.
+    fn parse(text: &str) -> Option<(u128, u32, bool)> {
+        let (address, bits) = text.split_once('/')?;
+        let bits = bits.parse().ok()?;
+        match address.parse().ok()? {
+            std::net::IpAddr::V4(four) => Some((u128::from(u32::from(four)) << 96, bits, false)),
+            std::net::IpAddr::V6(six) => Some((u128::from(six), bits, true)),
+        }
+    }
+    let (Some((inner, inner_bits, six)), Some((outer, bits, outer_six))) = (parse(inner), parse(outer))
+    else {
+        return false;
+    };
+    let mask = u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0);
+    six == outer_six && bits < inner_bits && inner & mask == outer & mask
+}
+
+/// `example.com/path`: names of controllers.
+pub(crate) fn domain_prefixed_path(at: &At<'_>, errors: &mut Errors) {
+    const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+    if !at.require(errors) {
+        return;
+    }
+    let halves = at.text().split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty());
+    let Some((host, path)) = halves else {
+        errors.push(at.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
+        return;
+    };
+    errors.extend(dns_subdomain(host).into_iter().map(|why| at.field.invalid(host, why)));
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    if !path.bytes().all(fine) {
+        errors.push(at.field.invalid(path, PATH));
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn validate(spec: &At<'_>, errors: &mut Errors) {
     spread(&spec.get("topologySpreadConstraints"), errors);
 }
 
-fn toleration(toleration: &At<'_>, errors: &mut Errors) {
+pub(crate) fn toleration(toleration: &At<'_>, errors: &mut Errors) {
     let (key, operator) = (toleration.get("key"), toleration.get("operator"));
     let (value, effect) = (toleration.get("value"), toleration.get("effect"));
     if !key.is_empty() {

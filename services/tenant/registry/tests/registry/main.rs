@@ -5,5 +5,6 @@ mod crud;
 mod custom;
 mod pods;
 mod reads;
+mod rules;
 mod services;
 mod support;
