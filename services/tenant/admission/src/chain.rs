@@ -10,8 +10,8 @@ use crate::attributes::{Attributes, SideWrite};
 use crate::policy::{MutatingPolicies, ValidatingPolicies};
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 use crate::{
-    certificates, limits, namespace, network, node, owners, pod, pod_security, quota, service_account,
-    storage,
+    certificates, limits, namespace, network, node, owners, pod, pod_security, quota, resize,
+    service_account, storage,
 };
 
 /// One plugin, or a chain of them.
@@ -111,6 +111,7 @@ pub fn default_chain() -> Chain {
             Arc::new(network::DefaultIngressClass),
             Arc::new(certificates::Certificates),
             Arc::new(owners::OwnerReferences),
+            Arc::new(resize::PodResizeValidator),
             Arc::new(quota::ResourceQuota),
         ])
     });

@@ -30,6 +30,7 @@ mod pod_security;
 pub mod policy;
 mod quota;
 mod reinvocation;
+mod resize;
 mod resources;
 mod service_account;
 mod storage;

@@ -181,10 +181,10 @@ impl Admission for RuntimeClass {
         if let Some(Value::Object(selector)) = class.field("scheduling.nodeSelector") {
             let wanted = pod.object_mut("spec.nodeSelector");
             for (key, value) in selector {
-                if wanted.get(&key).is_some_and(|given| *given != value) {
-                    return Err(attributes.forbidden(
-                        "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector disagree",
-                    ));
+                if let Some(given) = wanted.get(&key).filter(|given| **given != value) {
+                    let (ours, theirs) =
+                        (value.as_str().unwrap_or_default(), given.as_str().unwrap_or_default());
+                    return Err(attributes.forbidden(format!("conflict: runtimeClass.scheduling.nodeSelector[{key}] = {ours}; pod.spec.nodeSelector[{key}] = {theirs}")));
                 }
                 wanted.insert(key, value);
             }

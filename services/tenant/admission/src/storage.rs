@@ -27,6 +27,8 @@ impl Admission for InUseProtection {
             "kubernetes.io/pvc-protection"
         } else if attributes.is("", "persistentvolumes") {
             "kubernetes.io/pv-protection"
+        } else if attributes.is("storage.k8s.io", "volumeattributesclasses") {
+            "kubernetes.io/vac-protection"
         } else {
             return Ok(());
         };
@@ -101,8 +103,9 @@ impl Admission for VolumeResize {
         if old.get_str("status.phase") != Some("Bound") {
             return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
         }
-        let class = new.get_str("spec.storageClassName").unwrap_or_default();
-        let class = attributes.lookup.get(&CLASSES, None, class);
+        let class = class_of(new);
+        let same = !class.is_empty() && class == class_of(old);
+        let class = same.then(|| attributes.lookup.get(&CLASSES, None, class)).flatten();
         if class.and_then(|class| class.field("allowVolumeExpansion")) != Some(Value::Bool(true)) {
             return Err(attributes.forbidden(
                 "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize",
@@ -110,4 +113,10 @@ impl Admission for VolumeResize {
         }
         Ok(Vec::new())
     }
+}
+
+/// The class a claim names, in the annotation of old or in its field.
+fn class_of(claim: &Document) -> &str {
+    let annotation = claim.annotation("volume.beta.kubernetes.io/storage-class");
+    annotation.or_else(|| claim.get_str("spec.storageClassName")).unwrap_or_default()
 }

@@ -71,8 +71,6 @@ impl Strategy for Jobs {
     }
     fn validate_update(&self, new: &Document, old: &Document) -> Errors {
         let mut errors = self.validate(new);
-        let suspended = old.get("spec.suspend") == Some(&Value::Bool(true));
-        let unstarted = old.get_str("status.startTime").is_none();
         for path in [
             "spec.selector",
             "spec.completionMode",
@@ -84,30 +82,22 @@ impl Strategy for Jobs {
             errors.extend(meta::immutable(new.get(path), old.get(path), &Field::new(path)));
         }
         // The count of an elastic indexed job moves together with its parallelism.
-        let indexed = new.get_str("spec.completionMode") == Some("Indexed");
-        let moved_along = indexed && new.get("spec.completions") == new.get("spec.parallelism");
-        if !moved_along {
-            let path = "spec.completions";
-            errors.extend(meta::immutable(new.get(path), old.get(path), &Field::new(path)));
+        let completions = At::top(new, "spec").get("completions");
+        let before = At::top(old, "spec").get("completions");
+        if new.get_str("spec.completionMode") != Some("Indexed") {
+            completions.same_as(&mut errors, &before);
+        } else if completions.is_set()
+            && completions.value != before.value
+            && new.get("spec.completions") != new.get("spec.parallelism")
+        {
+            errors.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
         }
-        // What steers scheduling may change while the job hasn't begun.
-        let fixed = |document: &Document| {
-            let mut template = document.get("spec.template").cloned().unwrap_or_default();
-            if suspended && unstarted {
-                for part in ["nodeSelector", "tolerations", "affinity", "schedulingGates"] {
-                    if let Some(Value::Object(spec)) = template.get_mut("spec") {
-                        spec.remove(part);
-                    }
-                }
-                if let Some(Value::Object(metadata)) = template.get_mut("metadata") {
-                    metadata.remove("labels");
-                    metadata.remove("annotations");
-                }
-            }
-            template
-        };
-        if fixed(new) != fixed(old) {
-            let shown = new.get("spec.template").cloned().unwrap_or_default();
+        let (now, before) = (new.get("spec.template"), old.get("spec.template"));
+        let allowed = now.zip(before).is_some_and(|(now, before)| {
+            now == before || (rests(old) && same_but_for_scheduling(now, before))
+        });
+        if !allowed {
+            let shown = now.cloned().unwrap_or_default();
             errors.push(Field::new("spec.template").invalid(shown, meta::IMMUTABLE));
         }
         errors
@@ -135,6 +125,52 @@ impl Strategy for Jobs {
     fn warnings(&self, new: &Document, old: Option<&Document>) -> Vec<String> {
         warnings(new, old, "spec")
     }
+}
+
+/// Suspended, and without pods: never begun, or all of them gone.
+fn rests(job: &Document) -> bool {
+    let marked = |one: &Value| one["type"] == "Suspended" && one["status"] == "True";
+    let settled =
+        job.get_str("status.startTime").is_none() || job.get_array("status.conditions").iter().any(marked);
+    job.get("spec.suspend") == Some(&Value::Bool(true))
+        && settled
+        && job.get_i64("status.active").unwrap_or(0) == 0
+}
+
+/// Whether two pod templates differ only in what steers scheduling (of affinities, that to nodes) and in what
+/// their containers ask for: a queue decides both while the job waits in it.
+fn same_but_for_scheduling(now: &Value, before: &Value) -> bool {
+    fn fixed(template: &Value) -> Value {
+        let mut template = template.clone();
+        if let Some(Value::Object(metadata)) = template.get_mut("metadata") {
+            metadata.remove("labels");
+            metadata.remove("annotations");
+        }
+        // No metadata and none that counts are alike.
+        let bare = template.get("metadata").and_then(Value::as_object).is_some_and(|all| all.is_empty());
+        if let Value::Object(members) = &mut template
+            && bare
+        {
+            members.remove("metadata");
+        }
+        let Some(Value::Object(spec)) = template.get_mut("spec") else { return template };
+        for part in ["nodeSelector", "tolerations", "schedulingGates"] {
+            spec.remove(part);
+        }
+        if let Some(Value::Object(affinity)) = spec.get_mut("affinity") {
+            affinity.remove("nodeAffinity");
+            if affinity.is_empty() {
+                spec.remove("affinity");
+            }
+        }
+        for list in ["containers", "initContainers"] {
+            for container in items(spec.get_mut(list)) {
+                container.remove("resources");
+            }
+        }
+        template
+    }
+    fixed(now) == fixed(before)
 }
 
 /// Pods are named after their job, and their hosts after them; and a job can be too large to be counted.

@@ -271,3 +271,21 @@ async fn a_bound_pod_is_told_its_zone() {
         [("topology.kubernetes.io/zone".to_owned(), "a".to_owned())]
     );
 }
+
+#[tokio::test]
+async fn what_others_use_is_protected() {
+    let cluster = cluster().await;
+    let volume = json!({"metadata": {"name": "a"}, "spec": {"capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/data"}}});
+    let claim = json!({"metadata": {"name": "a"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let class = json!({"metadata": {"name": "a"}, "driverName": "csi.example.com", "parameters": {"a": "b"}});
+    for (of, value, finalizer) in [
+        ("persistentvolumes", volume, "kubernetes.io/pv-protection"),
+        ("persistentvolumeclaims", claim, "kubernetes.io/pvc-protection"),
+        ("storage.k8s.io/v1/volumeattributesclasses", class, "kubernetes.io/vac-protection"),
+    ] {
+        let made = cluster.create(of, value).await.unwrap();
+        assert_eq!(made.finalizers(), [finalizer], "{of}");
+    }
+}

@@ -396,3 +396,81 @@ async fn who_may_be_put_without_a_version_or_before_it_exists() {
         assert_eq!(cluster.update(of, again).await.is_ok(), blind, "{of} without a version");
     }
 }
+
+#[tokio::test]
+async fn a_job_that_rests_may_be_placed_anew() {
+    let cluster = cluster().await;
+    let container = |extra: Value| json!([{"name": "c", "image": "web", "resources": extra}]);
+    let more = json!({"requests": {"cpu": "1"}});
+    for (suspended, started, marked, path, value, taken) in [
+        (true, false, false, "nodeSelector", json!({"a": "b"}), true),
+        (true, false, false, "containers", container(more.clone()), true),
+        (true, false, false, "containers", json!([{"name": "c", "image": "other"}]), false),
+        (
+            true,
+            false,
+            false,
+            "affinity",
+            json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "k"}]}}),
+            false,
+        ),
+        (true, true, false, "nodeSelector", json!({"a": "b"}), false),
+        (true, true, true, "nodeSelector", json!({"a": "b"}), true),
+        (true, true, true, "containers", container(more.clone()), true),
+        (false, false, false, "containers", container(more.clone()), false),
+    ] {
+        let mut job = sample(JOBS);
+        job["metadata"] = json!({"generateName": "j-"});
+        job["spec"]["suspend"] = suspended.into();
+        let mut made = cluster.create(JOBS, job).await.unwrap();
+        if started {
+            made.set("status.startTime", "2026-11-30T21:00:00Z");
+        }
+        if marked {
+            made.set("status.conditions", json!([{"type": "Suspended", "status": "True"}]));
+        }
+        if started {
+            made = cluster.status(JOBS, made).await.unwrap();
+        }
+        let mut spec = made.get("spec.template.spec").cloned().unwrap();
+        match (path, &value) {
+            // Defaulted members stay as they are.
+            ("containers", Value::Array(given)) => {
+                for (name, value) in given[0].as_object().unwrap() {
+                    spec["containers"][0][name] = value.clone();
+                }
+            }
+            _ => spec[path] = value.clone(),
+        }
+        made.set("spec.template.spec", spec);
+        let refused = cluster.update(JOBS, made).await.err().map(|status| status.message);
+        assert_eq!(refused.is_none(), taken, "{suspended} {started} {marked} {path} {value}: {refused:?}");
+        assert!(refused.is_none_or(|why| why.contains("field is immutable")));
+    }
+}
+
+#[tokio::test]
+async fn an_indexed_job_grows_in_step() {
+    let cluster = cluster().await;
+    for (completions, parallelism, wanted) in [
+        (4, 4, None),
+        (3, 2, None),
+        (
+            4,
+            2,
+            Some("spec.completions: Invalid value: 4: can only be modified in tandem with spec.parallelism"),
+        ),
+    ] {
+        let mut job = sample(JOBS);
+        job["metadata"] = json!({"generateName": "j-"});
+        let mut made = cluster.create(JOBS, job).await.unwrap();
+        made.set("spec.completions", completions);
+        made.set("spec.parallelism", parallelism);
+        let refused = cluster.update(JOBS, made).await.err().map(|status| status.message);
+        match (wanted, refused) {
+            (None, None) => {}
+            (Some(wanted), Some(message)) if message.ends_with(wanted) => {}
+            (wanted, refused) => panic!("{completions} {parallelism}: wanted {wanted:?}, got {refused:?}"),
+        }
+    }
+}
