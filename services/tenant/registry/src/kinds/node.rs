@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::strategy::{Moment, Strategy};
 use crate::validation::at::{At, Errors};
-use crate::validation::{containers, meta, names, scheduling};
+use crate::validation::{containers, meta, names, pod, scheduling};
 
 pub(crate) struct Nodes;
 
@@ -118,5 +118,11 @@ impl Strategy for RuntimeClasses {
     fn validate_update(&self, new: &Document, old: &Document) -> Errors {
         let (now, before) = (new.0.get("handler"), old.0.get("handler"));
         meta::immutable(now, before, &Field::new("handler")).into_iter().collect()
+    }
+    fn warnings(&self, new: &Document, _old: Option<&Document>) -> Vec<String> {
+        let selector = At::top(new, "scheduling").get("nodeSelector");
+        let field = &selector.field;
+        let said = |(key, _): (&str, At<'_>)| Some(format!("{field}: {}", pod::deprecated_label(key)?));
+        selector.members().filter_map(said).collect()
     }
 }

@@ -7,7 +7,7 @@ use super::csi;
 use super::pod_defaults::text;
 use crate::strategy::{Moment, Strategy};
 use crate::validation::at::{At, Errors};
-use crate::validation::{meta, names, selector};
+use crate::validation::{meta, names, pod, selector};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
@@ -94,6 +94,27 @@ impl Strategy for Volumes {
         let path = "spec.volumeMode";
         errors.extend(meta::immutable(new.get(path), old.get(path), &Field::new(path)));
         errors
+    }
+    fn warnings(&self, new: &Document, _old: Option<&Document>) -> Vec<String> {
+        let spec = At::top(new, "spec");
+        let mut all = Vec::new();
+        let policy = spec.get("persistentVolumeReclaimPolicy");
+        if policy.text() == "Recycle" {
+            all.push(format!("{}: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.", policy.field));
+        }
+        for (source, shown, why) in [
+            ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+            ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+            ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+            ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+            ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+            ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+        ] {
+            if spec.get(source).is_set() {
+                all.push(format!("spec.{shown}: {why}"));
+            }
+        }
+        all
     }
     fn selectable(&self) -> &'static [&'static str] {
         &["name"]
@@ -288,6 +309,14 @@ impl Strategy for Classes {
             errors.extend(meta::immutable(new.0.get(name), old.0.get(name), &Field::new(name)));
         }
         errors
+    }
+    fn warnings(&self, new: &Document, _old: Option<&Document>) -> Vec<String> {
+        let terms = At::top(new, "allowedTopologies");
+        let keys =
+            terms.items().flat_map(|term| term.get("matchLabelExpressions").items().collect::<Vec<_>>());
+        keys.map(|expression| expression.get("key"))
+            .filter_map(|key| Some(format!("{}: {}", key.field, pod::deprecated_label(key.text())?)))
+            .collect()
     }
     fn returns_deleted(&self) -> bool {
         true

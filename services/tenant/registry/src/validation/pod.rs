@@ -244,20 +244,49 @@ pub(crate) fn template_warnings(new: &Document, old: Option<&Document>, path: &s
     spec_warnings(&at)
 }
 
+/// What is to be said of a node's label that has been replaced.
+pub(crate) fn deprecated_label(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        "failure-domain.beta.kubernetes.io/region" => {
+            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
+        }
+        "failure-domain.beta.kubernetes.io/zone" => {
+            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
+        }
+        "beta.kubernetes.io/instance-type" => {
+            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
+        }
+        "app.kubernetes.io/created-by" => "deprecated since v1.9",
+        "scheduler.alpha.kubernetes.io/preferAvoidPods" => {
+            "deprecated since v1.22; use Taints and Tolerations instead"
+        }
+        "node-role.kubernetes.io/master" => "use \"node-role.kubernetes.io/control-plane\" instead",
+        _ => return None,
+    })
+}
+
 pub(crate) fn spec_warnings(spec: &At<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let selector = spec.get("nodeSelector");
     for (key, at) in selector.members() {
-        let instead = match key {
-            "beta.kubernetes.io/arch" => "kubernetes.io/arch",
-            "beta.kubernetes.io/os" => "kubernetes.io/os",
-            "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
-            "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
-            "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-            _ => continue,
-        };
-        all.push(format!("{}: deprecated since v1.14; use {instead:?} instead", at.field));
+        if let Some(why) = deprecated_label(key) {
+            all.push(format!("{}: {why}", at.field));
+        }
     }
+    let affinity = spec.get("affinity").get("nodeAffinity");
+    let required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution").get("nodeSelectorTerms");
+    let preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution");
+    let terms = required.items().chain(preferred.items().map(|weighted| weighted.get("preference")));
+    let expressions = terms.flat_map(|term| term.get("matchExpressions").items());
+    let spread = spec.get("topologySpreadConstraints");
+    let keys = expressions
+        .map(|expression| expression.get("key"))
+        .chain(spread.items().map(|constraint| constraint.get("topologyKey")));
+    all.extend(keys.filter_map(|key| {
+        Some(format!("{}: {} is {}", key.field, key.text(), deprecated_label(key.text())?))
+    }));
     for volume in spec.get("volumes").items() {
         for (kind, text) in [
             ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),

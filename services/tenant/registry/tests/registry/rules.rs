@@ -474,3 +474,105 @@ async fn an_indexed_job_grows_in_step() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_is_warned_of() {
+    let cluster = cluster().await;
+    let pod = json!({"spec": {"containers": [{"name": "c", "image": "web"}],
+        "nodeSelector": {"failure-domain.beta.kubernetes.io/zone": "a"}}});
+    let service = |spec: Value| json!({"spec": spec});
+    let volume = json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Recycle", "nfs": {"server": "s", "path": "/p"}}});
+    let mut class = sample(CLASSES);
+    class["allowedTopologies"] =
+        json!([{"matchLabelExpressions": [{"key": "beta.kubernetes.io/os", "values": ["linux"]}]}]);
+    let mut runtime = sample(RUNTIMES);
+    runtime["scheduling"] = json!({"nodeSelector": {"beta.kubernetes.io/arch": "arm64"}});
+    let mut ingress = sample(INGRESSES);
+    ingress["metadata"]["annotations"] = json!({"kubernetes.io/ingress.class": "x"});
+    let mut quiet = ingress.clone();
+    quiet["spec"]["ingressClassName"] = "x".into();
+    let job = sample(JOBS);
+    let spread = json!({"spec": {"containers": [{"name": "c", "image": "web"}], "topologySpreadConstraints":
+        [{"maxSkew": 1, "topologyKey": "failure-domain.beta.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]}});
+    let near = json!({"spec": {"containers": [{"name": "c", "image": "web"}], "affinity": {"nodeAffinity":
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions":
+            [{"key": "beta.kubernetes.io/os", "operator": "Exists"}]}]}}}}});
+    for (of, name, value, wanted) in [
+        (
+            "pods",
+            "l",
+            spread,
+            "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+        ),
+        (
+            "pods",
+            "m",
+            near,
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key: beta.kubernetes.io/os is deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        ),
+        (
+            "pods",
+            "a",
+            pod,
+            "spec.nodeSelector[failure-domain.beta.kubernetes.io/zone]: deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+        ),
+        (
+            "services",
+            "b",
+            service(json!({"clusterIP": "None", "sessionAffinity": "ClientIP"})),
+            "spec.SessionAffinity is ignored for headless services",
+        ),
+        (
+            "services",
+            "c",
+            service(json!({"ports": [{"port": 80}], "trafficDistribution": "PreferClose"})),
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+        ),
+        ("services", "d", service(json!({"ports": [{"port": 80}]})), ""),
+        (
+            "persistentvolumes",
+            "e",
+            volume,
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+        ),
+        (
+            CLASSES,
+            "f",
+            class,
+            "allowedTopologies[0].matchLabelExpressions[0].key: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        ),
+        (
+            RUNTIMES,
+            "g",
+            runtime,
+            "scheduling.nodeSelector: deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        ),
+        (
+            INGRESSES,
+            "h",
+            ingress,
+            "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead",
+        ),
+        (INGRESSES, "i", quiet, ""),
+        (JOBS, "j", job.clone(), ""),
+        (
+            JOBS,
+            "k",
+            {
+                let mut job = job;
+                job["spec"]["completions"] = 200_000.into();
+                job["spec"]["parallelism"] = 20_000.into();
+                job
+            },
+            "spec: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail",
+        ),
+    ] {
+        let mut value = doc(value);
+        value.set("metadata.name", name);
+        cluster.ctx.warnings.take();
+        cluster.create(of, value.into_value()).await.unwrap();
+        let wanted: &[&str] = if wanted.is_empty() { &[] } else { &[wanted] };
+        assert_eq!(cluster.ctx.warnings.take(), wanted, "{of} {name}");
+    }
+}
