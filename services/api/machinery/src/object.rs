@@ -152,6 +152,19 @@ impl Object {
     /// as an item of a typed list, which upstream sends without `apiVersion` and `kind`.
     pub fn write_json(&self, gvk: Option<&Gvk>, out: &mut Vec<u8>) {
         out.reserve(self.body.len() + 192);
+        let rest = self.write_json_head(gvk, out);
+        out.extend_from_slice(&self.body[self.body.len() - rest..]);
+    }
+
+    /// [`Object::write_json`] without copying most of it: what is appended differs from the stored bytes, what
+    /// is returned are their end.
+    pub fn split_json(&self, gvk: Option<&Gvk>, out: &mut Vec<u8>) -> Bytes {
+        let rest = self.write_json_head(gvk, out);
+        self.body.slice(self.body.len() - rest..)
+    }
+
+    /// All but the end of the body, whose length in bytes is returned.
+    fn write_json_head(&self, gvk: Option<&Gvk>, out: &mut Vec<u8>) -> usize {
         out.push(b'{');
         if let Some(gvk) = gvk {
             out.extend_from_slice(b"\"apiVersion\":\"");
@@ -175,7 +188,7 @@ impl Object {
         if rest.first() != Some(&b'}') {
             out.push(b',');
         }
-        out.extend_from_slice(rest);
+        rest.len()
     }
 
     /// The object as JSON bytes, with `apiVersion` and `kind`.
@@ -251,6 +264,19 @@ mod tests {
         assert_eq!(object.controller().unwrap().name, "web-1");
         assert_eq!(object.field("spec.nodeName"), Some(Value::from("n1")));
         assert_eq!(object.field("spec.absent"), None);
+    }
+
+    #[test]
+    fn parts_make_the_whole() {
+        let object = Object::from_document(&document()).unwrap();
+        let gvk = Gvk::new("", "v1", "Pod");
+        for gvk in [None, Some(&gvk)] {
+            let (mut whole, mut parts) = (Vec::new(), Vec::new());
+            object.write_json(gvk, &mut whole);
+            let rest = object.split_json(gvk, &mut parts);
+            parts.extend_from_slice(&rest);
+            assert_eq!(String::from_utf8(parts), String::from_utf8(whole));
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tenant_registry::{List, Resource};
 
 use crate::body::Response;
 use crate::encode;
+use crate::lists;
 use crate::negotiate::Offer;
 use crate::pipeline::Call;
 use crate::request::ResourcePath;
@@ -28,7 +29,7 @@ pub async fn answer(call: &Call, at: &ResourcePath, resource: &Resource) -> Resu
         _ => {
             let items = vec![store(call).await?];
             let revision = call.plane.registry().group().space().revision().0;
-            encode::list(&form, resource, &List { revision, items, ..List::default() })
+            lists::answer(&form, resource, List { revision, items, ..List::default() }).await
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers as bytes: objects, lists, documents and errors, in the form the client chose.
+//! Answers as bytes: objects, documents and errors, in the form the client chose. Lists are `lists`'.
 //!
 //! Everything is made as compact JSON, most of it by copying stored bytes, and turned into YAML, protobuf or
 //! indented JSON at the end. Bodies worth it are compressed.
@@ -24,11 +24,11 @@ use crate::tables::{self, Include};
 use crate::wire;
 
 /// Below this, compressing costs more than it saves: upstream's threshold.
-const GZIP_FROM_BYTES: usize = 128 * 1024;
+pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
 
 const STATUS: Gvk = Gvk::new("", "v1", "Status");
-const PARTIAL: Gvk = Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadata");
-const PARTIAL_LIST: Gvk = Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadataList");
+pub(crate) const PARTIAL: Gvk = Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadata");
+pub(crate) const PARTIAL_LIST: Gvk = Gvk::new("meta.k8s.io", "v1", "PartialObjectMetadataList");
 
 /// How one answer is to look.
 #[derive(Debug, Clone, Copy)]
@@ -60,59 +60,6 @@ pub fn object(form: &Form, code: u16, resource: &Resource, object: &Arc<Object>)
         }
     };
     finish(form, code, json, &gvk)
-}
-
-/// A list, whole or one page of it.
-pub fn list(form: &Form, resource: &Resource, list: &List) -> Result<Response, Status> {
-    let mut metadata = json!({"resourceVersion": list.revision.to_string()});
-    if let Some(token) = &list.continue_token {
-        metadata["continue"] = json!(token);
-    }
-    if let Some(remaining) = list.remaining {
-        metadata["remainingItemCount"] = json!(remaining);
-    }
-    let list_gvk = Gvk {
-        group: resource.gvk.group.clone(),
-        version: resource.gvk.version.clone(),
-        kind: resource.list_kind().into(),
-    };
-    let gvk = match form.chosen.shape {
-        Shape::Itself => list_gvk,
-        Shape::PartialMetadata => PARTIAL_LIST,
-        Shape::Table => {
-            let json = tables::render(resource, &list.items, list, form.include, true, form.now);
-            return Ok(table(form, 200, json));
-        }
-    };
-    if form.chosen.media == Media::Protobuf {
-        let partial = form.chosen.shape == Shape::PartialMetadata;
-        let item = if partial { &PARTIAL } else { &resource.gvk };
-        let body = wire::protobuf_list(&gvk, &metadata, item, &list.items, |object, out| {
-            if partial { partial_metadata(object, out) } else { object.write_json(None, out) }
-        })?;
-        return Ok(bytes(form.gzip, 200, Media::Protobuf.content_type(), body));
-    }
-    let stored: usize = list.items.iter().map(|item| item.body().len() + 200).sum();
-    let mut out = Vec::with_capacity(stored + 256);
-    out.extend_from_slice(b"{\"kind\":\"");
-    out.extend_from_slice(gvk.kind.as_bytes());
-    out.extend_from_slice(b"\",\"apiVersion\":\"");
-    out.extend_from_slice(gvk.api_version().as_bytes());
-    out.extend_from_slice(b"\",\"metadata\":");
-    out.extend_from_slice(metadata.to_string().as_bytes());
-    out.extend_from_slice(b",\"items\":[");
-    for (index, item) in list.items.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        match form.chosen.shape {
-            Shape::PartialMetadata => partial_metadata(item, &mut out),
-            // Items of custom resources say what they are, unlike those of typed lists.
-            _ => item.write_json(resource.is_custom().then_some(&resource.gvk), &mut out),
-        }
-    }
-    out.extend_from_slice(b"]}");
-    finish(form, 200, out, &gvk)
 }
 
 /// Something that is not stored; has its own `apiVersion` and `kind`.
@@ -158,7 +105,7 @@ fn metadata_of(object: &Object) -> String {
         .map_or_else(|_| "{}".to_owned(), |outer| outer.metadata.get().to_owned())
 }
 
-fn table(form: &Form, code: u16, json: Vec<u8>) -> Response {
+pub(crate) fn table(form: &Form, code: u16, json: Vec<u8>) -> Response {
     let content_type = match form.chosen.media {
         Media::Yaml => "application/yaml",
         // Upstream says no more than this, and clients look at the body.
@@ -172,7 +119,7 @@ fn table(form: &Form, code: u16, json: Vec<u8>) -> Response {
 }
 
 /// JSON in the chosen serialisation.
-fn finish(form: &Form, code: u16, json: Vec<u8>, gvk: &Gvk) -> Result<Response, Status> {
+pub(crate) fn finish(form: &Form, code: u16, json: Vec<u8>, gvk: &Gvk) -> Result<Response, Status> {
     let (media, body) = match form.chosen.media {
         Media::Json => (Media::Json, with_newline(form.chosen, json)),
         Media::Yaml => (Media::Yaml, wire::yaml_of_json(&json)?),

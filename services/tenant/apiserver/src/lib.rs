@@ -23,6 +23,7 @@ mod flow;
 mod health;
 mod input;
 mod kubelet;
+mod lists;
 mod local;
 mod metrics;
 mod mount;

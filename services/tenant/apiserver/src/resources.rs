@@ -12,6 +12,7 @@ use tenant_registry::{Context, Deleted, Output, Registry, Resource};
 use crate::body::Response;
 use crate::encode::{self, Form};
 use crate::input::Shape;
+use crate::lists;
 use crate::negotiate::Offer;
 use crate::options::{self, WriteOptions};
 use crate::pipeline::{Call, Inbound};
@@ -72,7 +73,7 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             let ctx = call.context(&WriteOptions::default());
             let options = options::list(&call.query)?;
             let list = registry.list(&ctx, gvr, namespace, &options).await?;
-            encode::list(&form, resource, &list)
+            lists::answer(&form, resource, list).await
         }
         "watch" => {
             let ctx = call.context(&WriteOptions::default());
@@ -120,7 +121,7 @@ pub async fn answer(call: &Call, at: &ResourcePath, inbound: Inbound) -> Result<
             let list = options::list(&call.query)?;
             let ctx = call.context(&WriteOptions { dry_run, ..WriteOptions::default() });
             let deleted = registry.delete_collection(&ctx, gvr, namespace, &list, &options).await?;
-            encode::list(&form, resource, &deleted)
+            lists::answer(&form, resource, deleted).await
         }
         _ => Err(Status::method_not_allowed()),
     }

@@ -28,24 +28,23 @@ pub fn protobuf_of_json(gvk: &Gvk, json: &[u8]) -> Result<Vec<u8>, Status> {
     protobuf::encode(gvk, &value(json)?).map_err(|cause| unencodable(&cause))
 }
 
-/// A list, item by item, so that no list is ever one big tree. `metadata` is the list's, `write` gives an
-/// item's JSON.
-pub fn protobuf_list<T>(
-    list: &Gvk,
+/// One item of a list, from its compact JSON.
+pub fn protobuf_item(gvk: &Gvk, json: &[u8]) -> Result<Vec<u8>, Status> {
+    protobuf::encode_bare(gvk, &value(json)?).map_err(|cause| unencodable(&cause))
+}
+
+/// A list of such items. `metadata` is the list's.
+pub fn protobuf_list(gvk: &Gvk, metadata: &Value, items: &[Vec<u8>]) -> Result<Vec<u8>, Status> {
+    protobuf::encode_list(gvk, metadata, items).map_err(|cause| unencodable(&cause))
+}
+
+/// What comes before the first item of a list that is sent item by item.
+pub fn protobuf_list_head(
+    gvk: &Gvk,
     metadata: &Value,
-    item: &Gvk,
-    items: &[T],
-    write: impl Fn(&T, &mut Vec<u8>),
+    lengths: impl Iterator<Item = usize>,
 ) -> Result<Vec<u8>, Status> {
-    let mut json = Vec::new();
-    let mut encoded = Vec::with_capacity(items.len());
-    for one in items {
-        json.clear();
-        write(one, &mut json);
-        encoded.push(protobuf::encode_bare(item, &value(&json)?).map_err(|cause| unencodable(&cause))?);
-    }
-    protobuf::encode_list(list, metadata, encoded.iter().map(Vec::as_slice))
-        .map_err(|cause| unencodable(&cause))
+    protobuf::list_head(gvk, metadata, lengths).map_err(|cause| unencodable(&cause))
 }
 
 /// A protobuf body as JSON. `expected` is what it is if it does not say.

@@ -61,33 +61,62 @@ pub fn encode_bare(gvk: &Gvk, object: &Value) -> Result<Vec<u8>, ProtobufError> 
 }
 
 /// A list of items encoded by [`encode_bare`]; `metadata` is its `ListMeta`.
-pub fn encode_list<'a>(
+pub fn encode_list(gvk: &Gvk, metadata: &Value, items: &[Vec<u8>]) -> Result<Vec<u8>, ProtobufError> {
+    let mut out = list_head(gvk, metadata, items.iter().map(Vec::len))?;
+    for item in items {
+        out.extend(item_head(item.len()));
+        out.extend_from_slice(item);
+    }
+    out.extend_from_slice(ENVELOPE_END);
+    Ok(out)
+}
+
+/// What comes before the first item of a list whose items are not all in memory at once.
+///
+/// `lengths` are those of the items as [`encode_bare`] makes them, since an envelope begins with its length. Each
+/// item is then preceded by [`item_head`], and [`ENVELOPE_END`] follows the last one.
+pub fn list_head(
     gvk: &Gvk,
     metadata: &Value,
-    items: impl Iterator<Item = &'a [u8]>,
+    lengths: impl Iterator<Item = usize>,
 ) -> Result<Vec<u8>, ProtobufError> {
-    // In every list of the API the metadata is field 1 and the items are field 2.
-    let mut list = Writer::default();
     let mut head = Map::new();
     head.insert("metadata".to_owned(), metadata.clone());
-    list.raw(&encode_bare(gvk, &Value::Object(head))?);
-    for item in items {
-        list.bytes(2, item);
-    }
-    Ok(envelope(gvk, &list.into_bytes()))
+    // In every list of the API the metadata is field 1 and the items are field 2.
+    let metadata = encode_bare(gvk, &Value::Object(head))?;
+    let items: usize = lengths.map(|length| item_head(length).len() + length).sum();
+    let mut out = Writer::default();
+    out.raw(MAGIC);
+    out.bytes(1, &type_meta(gvk));
+    out.bytes_head(2, metadata.len() + items);
+    out.raw(&metadata);
+    Ok(out.into_bytes())
+}
+
+/// What comes before an item of a list.
+pub fn item_head(length: usize) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.bytes_head(2, length);
+    out.into_bytes()
+}
+
+/// Content encoding and type, both empty: what ends an envelope.
+pub const ENVELOPE_END: &[u8] = &[3 << 3 | 2, 0, 4 << 3 | 2, 0];
+
+fn type_meta(gvk: &Gvk) -> Vec<u8> {
+    let mut names = Writer::default();
+    names.bytes(1, gvk.api_version().as_bytes());
+    names.bytes(2, gvk.kind.as_bytes());
+    names.into_bytes()
 }
 
 /// Wraps an encoded object.
 pub fn envelope(gvk: &Gvk, object: &[u8]) -> Vec<u8> {
-    let mut names = Writer::default();
-    names.bytes(1, gvk.api_version().as_bytes());
-    names.bytes(2, gvk.kind.as_bytes());
     let mut unknown = Writer::default();
     unknown.raw(MAGIC);
-    unknown.bytes(1, &names.into_bytes());
+    unknown.bytes(1, &type_meta(gvk));
     unknown.bytes(2, object);
-    unknown.bytes(3, b"");
-    unknown.bytes(4, b"");
+    unknown.raw(ENVELOPE_END);
     unknown.into_bytes()
 }
 

@@ -89,7 +89,7 @@ fn lists_are_put_together_from_encoded_items() {
     let item = |name: &str| encode_bare(&pod(), &json!({"metadata": {"name": name}})).unwrap();
     let items = [item("a"), item("b")];
     let gvk = Gvk::new("", "v1", "PodList");
-    let list = encode_list(&gvk, &json!({"resourceVersion": "9"}), items.iter().map(Vec::as_slice)).unwrap();
+    let list = encode_list(&gvk, &json!({"resourceVersion": "9"}), &items).unwrap();
     let (_, list) = decode(&list, None).unwrap();
     assert_eq!(list["metadata"]["resourceVersion"], "9");
     assert_eq!(list["items"], json!([{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]));

@@ -34,9 +34,12 @@ impl Writer {
         self.varint(u64::from(number << 3 | wire));
     }
     pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
-        self.tag(number, BYTES);
-        self.varint(bytes.len() as u64);
+        self.bytes_head(number, bytes.len());
         self.raw(bytes);
+    }
+    pub(super) fn bytes_head(&mut self, number: u32, length: usize) {
+        self.tag(number, BYTES);
+        self.varint(length as u64);
     }
     /// Negative numbers take ten bytes, as int32 and int64 do in protobuf.
     fn integer(&mut self, number: u32, value: i64) {
