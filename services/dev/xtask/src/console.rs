@@ -30,8 +30,8 @@ const NODE_PINS: &str = include_str!("../python/node.txt");
 /// Where the console's sources are, below the workspace.
 const WEB: &str = "services/fleet/console/web";
 
-/// Where the browser tests' own packages are, below the workspace.
-const BROWSER_TESTS: &str = "tests/console";
+/// Where tests' own packages are, below the workspace: what drives a browser, and the JavaScript client.
+const TESTS: [&str; 2] = ["tests/console", "tests/clients/node"];
 
 /// A Node with its npm.
 #[derive(Debug, Clone)]
@@ -110,9 +110,9 @@ pub fn test(root: &Path, node: &Node) -> Result<()> {
     run(node.command("npm").args(["run", "--silent", "test"]).current_dir(web))
 }
 
-/// What the browser tests need beside a browser.
-pub fn install_browser_tests(root: &Path, node: &Node) -> Result<()> {
-    install(node, &root.join(BROWSER_TESTS))
+/// What tests that are scripts for Node need beside it and a browser.
+pub fn install_tests(root: &Path, node: &Node) -> Result<()> {
+    TESTS.iter().try_for_each(|folder| install(node, &root.join(folder)))
 }
 
 /// Exactly what the lock file names, again only when that changed. No package gets to run scripts.
@@ -127,7 +127,9 @@ fn install(node: &Node, folder: &Path) -> Result<()> {
     }
     let mut npm = node.command("npm");
     npm.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]).current_dir(folder);
-    run(&mut npm).context("cannot install the console's packages; is the npm registry reachable?")?;
+    run(&mut npm).with_context(|| {
+        format!("cannot install the packages of {}; is the npm registry reachable?", folder.display())
+    })?;
     std::fs::write(&stamp_file, stamp).with_context(|| format!("cannot write {}", stamp_file.display()))
 }
 

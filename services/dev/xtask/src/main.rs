@@ -84,6 +84,7 @@ fn work(task: Task) -> Result<()> {
         Task::Licenses => licenses::check(),
         Task::Packages => {
             packages::install_for_tests()?;
+            python::kubernetes(&target_dir()?)?;
             browser_tests().map(drop)
         }
         Task::Console => build_console().map(drop),
@@ -116,11 +117,12 @@ fn test(fast: bool) -> Result<()> {
         packages::install_for_tests()?;
         python::moto(&target_dir()?)?;
         python::schemathesis(&target_dir()?)?;
+        python::kubernetes(&target_dir()?)?;
     }
     let node = build_console()?;
     console::test(&root()?, &node)?;
     if !fast {
-        console::install_browser_tests(&root()?, &node)?;
+        console::install_tests(&root()?, &node)?;
     }
     run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     // The end-to-end tests drive these very binaries.
@@ -144,7 +146,7 @@ fn test(fast: bool) -> Result<()> {
 /// What tests of the built console need beside a browser.
 fn browser_tests() -> Result<console::Node> {
     let node = build_console()?;
-    console::install_browser_tests(&root()?, &node)?;
+    console::install_tests(&root()?, &node)?;
     Ok(node)
 }
 

@@ -47,3 +47,8 @@ pub fn moto(target: &Path) -> Result<PathBuf> {
 pub fn schemathesis(target: &Path) -> Result<PathBuf> {
     tool(target, "schemathesis", include_str!("../python/schemathesis.txt"))
 }
+
+/// The official Python client, as programs of tenants use it.
+pub fn kubernetes(target: &Path) -> Result<PathBuf> {
+    tool(target, "kubernetes", include_str!("../python/kubernetes.txt"))
+}

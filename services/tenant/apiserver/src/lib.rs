@@ -20,6 +20,7 @@ mod connection;
 mod discovery;
 mod encode;
 mod flow;
+mod frames;
 mod health;
 mod input;
 mod kubelet;

@@ -20,6 +20,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
 use crate::body::{Body, Response, empty, read_within};
+use crate::frames::Apart;
 use crate::kubelet::Kubelet;
 use crate::pipeline::Call;
 
@@ -76,6 +77,7 @@ pub fn join(
 ) -> Result<Response, Status> {
     let client = upgrade.ok_or_else(|| Status::bad_request("Upgrade request required"))?;
     let backend = hyper::upgrade::on(&mut response);
+    let frames = is_websocket(response.headers());
     let plane = call.plane.clone();
     let span = tracing::Span::current();
     plane.tasks.spawn(async move {
@@ -86,7 +88,13 @@ pub fn join(
                 return;
             }
         };
-        if let Err(cause) = base_net::relay(TokioIo::new(client), TokioIo::new(backend)).await {
+        let (client, backend) = (TokioIo::new(client), TokioIo::new(backend));
+        let relayed = if frames {
+            base_net::relay(client, Apart::new(backend)).await
+        } else {
+            base_net::relay(client, backend).await
+        };
+        if let Err(cause) = relayed {
             span.in_scope(|| tracing::debug!(error = %cause, "a tunnelled connection ended"));
         }
     });
