@@ -609,8 +609,12 @@ impl Operation {
 
     fn render_v2(&self) -> Value {
         let mut out = self.common();
-        // Written out once, at the end of the document.
-        let shared = |name: &&str| json!({"$ref": format!("#/parameters/{name}")});
+        // Written out once, at the end of the document; but those that upstream writes out each time, as kubectl
+        // before 1.27 looks for `dryRun` in a patch's own parameters and follows no reference.
+        let shared = |name: &&str| match *name {
+            "dryRun" | "fieldValidation" => parameter(name, Dialect::V2),
+            name => json!({"$ref": format!("#/parameters/{name}")}),
+        };
         let mut all: Vec<Value> = Vec::new();
         if let Some(schema) = self.body_schema(Dialect::V2) {
             let mut body = json!({"in": "body", "name": "body", "schema": schema});
