@@ -9,6 +9,7 @@
 
 mod document;
 mod field;
+pub mod mark;
 mod names;
 mod object;
 mod quantity;

@@ -14,7 +14,7 @@ use crate::ring::Ring;
 use crate::space::{Collection, State, entry_cost};
 use crate::types::{Command, Entry, Event, EventKind, Expect, Key, Op, Revision, Term, Value};
 use crate::wire::{DecodeError, Reader, Writer};
-use crate::{Limits, Memo, Space};
+use crate::{Limits, Mark, Memo, Space};
 
 const COMMAND_FORMAT: u8 = 1;
 const IMAGE_FORMAT: u8 = 1;
@@ -338,5 +338,6 @@ fn read_entry(from: &mut Reader<'_>, collection: &Arc<str>, newest: Revision) ->
         expires_at_ms,
         shared,
         memo: Memo::default(),
+        mark: Mark::default(),
     })
 }

@@ -19,7 +19,7 @@ mod watch;
 mod wire;
 
 pub use codec::Image;
-pub use memo::Memo;
+pub use memo::{Mark, Memo};
 pub use space::{Limits, Snapshot, Space, Usage};
 pub use types::{
     Applied, Command, Entry, Event, EventKind, Expect, Key, Op, Outcome, ReadError, Rejected, Revision, Term,

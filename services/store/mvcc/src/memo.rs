@@ -1,8 +1,9 @@
-//! A slot in which a higher plane keeps what it derived from an entry or event, made once, shared by all.
+//! Slots in which a higher plane keeps what it derived from an entry or event, made once, shared by all.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Holds one derived value of whichever type its single user chooses.
 ///
@@ -27,5 +28,21 @@ impl Memo {
 impl fmt::Debug for Memo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.get().is_some() { "Memo(set)" } else { "Memo(empty)" })
+    }
+}
+
+/// One word about an entry, for whoever walks over very many and must not look further at each.
+///
+/// What it says is the higher plane's business; 0 is what it says until it is set. Setting it again with
+/// another value is a bug, since an entry never changes.
+#[derive(Debug, Default)]
+pub struct Mark(AtomicU64);
+
+impl Mark {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+    pub fn set(&self, word: u64) {
+        self.0.store(word, Ordering::Relaxed);
     }
 }

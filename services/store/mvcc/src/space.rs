@@ -14,7 +14,7 @@ use crate::types::{
     Applied, Command, Entry, Event, EventKind, Expect, Key, Op, Outcome, ReadError, Rejected, Revision, Term,
     Value,
 };
-use crate::{Memo, Watch};
+use crate::{Mark, Memo, Watch};
 
 /// Bounds of one tenant's key space.
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +88,27 @@ impl Snapshot {
             Some(name) if name >= prefix => Bound::Excluded(name),
             _ => Bound::Included(prefix),
         };
-        self.entries
-            .range::<_, str>((from, Bound::Unbounded))
-            .map(|(_, entry)| entry)
-            .take_while(move |entry| entry.key.name.starts_with(prefix))
+        // The end is looked for once: no name is looked at on the way.
+        let end = end_of(prefix);
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        // A range that ends before it begins is a mistake to the map.
+        let beyond = after.zip(end.as_deref()).is_some_and(|(name, end)| name >= end);
+        let entries = (!beyond).then(|| self.entries.range::<_, str>((from, to)));
+        entries.into_iter().flatten().map(|(_, entry)| entry)
     }
+}
+
+/// The first text after all that begin with `prefix`; `None` if nothing comes after them.
+fn end_of(prefix: &str) -> Option<String> {
+    let mut end: Vec<char> = prefix.chars().collect();
+    while let Some(last) = end.pop() {
+        // Surrogates are no chars: what comes after them is the next.
+        if let Some(next) = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32) {
+            end.push(next);
+            return Some(end.into_iter().collect());
+        }
+    }
+    None
 }
 
 impl Space {
@@ -328,6 +344,7 @@ impl State {
                     expires_at_ms: *expires_at_ms,
                     shared: *shared,
                     memo: Memo::default(),
+                    mark: Mark::default(),
                 });
                 self.account(previous.as_ref(), Some(&entry));
                 let collection = self.collection(&key.collection);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::Memo;
+use crate::{Mark, Memo};
 
 /// A moment of one tenant's key space. Starts at 1 with the first mutation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +80,8 @@ pub struct Entry {
     pub shared: bool,
     /// Belongs to the API plane: the parsed header, made on first use.
     pub memo: Memo,
+    /// Belongs to the API plane: what of the labels can be said in one word.
+    pub mark: Mark,
 }
 
 /// What a mutation requires of the key before it.

@@ -25,17 +25,19 @@ fn space(limits: Limits) -> Arc<Space> {
 #[test]
 fn a_range_is_a_prefix_and_a_place_to_go_on_from() {
     let space = space(Limits::default());
-    for name in ["a/1", "a/2", "a/3", "ab/1", "b/1", "b"] {
+    for name in ["a/1", "a/2", "a/3", "ab/1", "b/1", "b", "\u{10ffff}/1"] {
         put(&space, "pods", name, "x", 0);
     }
     let snapshot = space.snapshot("pods");
-    let rows: [(&str, Option<&str>, &[&str]); 7] = [
-        ("", None, &["a/1", "a/2", "a/3", "ab/1", "b", "b/1"]),
+    let rows: [(&str, Option<&str>, &[&str]); 9] = [
+        ("", None, &["a/1", "a/2", "a/3", "ab/1", "b", "b/1", "\u{10ffff}/1"]),
         ("a/", None, &["a/1", "a/2", "a/3"]),
         ("a/", Some("a/1"), &["a/2", "a/3"]),
         ("a/", Some("a/3"), &[]),
         ("b/", Some("a/1"), &["b/1"]),
-        ("", Some("ab/1"), &["b", "b/1"]),
+        ("", Some("ab/1"), &["b", "b/1", "\u{10ffff}/1"]),
+        ("a/", Some("b"), &[]),
+        ("\u{10ffff}", None, &["\u{10ffff}/1"]),
         ("c", None, &[]),
     ];
     for (prefix, after, expected) in rows {

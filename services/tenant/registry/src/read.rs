@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_machinery::{Field, FieldError, FieldSelector, Gvr, LabelSelector, Object, Status};
+use api_machinery::{Field, FieldError, FieldSelector, Gvr, LabelSelector, Object, Status, mark};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
@@ -189,6 +189,9 @@ fn page(
     let mut last: Option<&str> = None;
     let mut entries = snapshot.range(&selection.prefix, after);
     for entry in entries.by_ref() {
+        if selection.rules_out(entry) {
+            continue;
+        }
         let found = shown(resource, entry)?;
         if !selection.may_select(&found) {
             continue;
@@ -223,6 +226,8 @@ pub(crate) struct Selection {
     pub(crate) prefix: String,
     labels: LabelSelector,
     fields: FieldSelector,
+    /// What [`Selection::rules_out`] asks of an entry's mark.
+    marks: u64,
     resource: Resource,
 }
 
@@ -246,7 +251,14 @@ impl Selection {
             Some(namespace) => format!("{namespace}/"),
             None => String::new(),
         };
-        Ok(Selection { prefix, labels: labels.clone(), fields: fields.clone(), resource: resource.clone() })
+        let marks = mark::of_selector(labels);
+        Ok(Selection {
+            prefix,
+            labels: labels.clone(),
+            fields: fields.clone(),
+            marks,
+            resource: resource.clone(),
+        })
     }
 
     /// The resource's definition has changed.
@@ -266,6 +278,11 @@ impl Selection {
         }
         let namespace = self.prefix.strip_suffix('/')?;
         Some(key_name(resource, namespace, name))
+    }
+
+    /// Whether its labels alone say that it is not selected, at a glance. What never was looked at has no mark.
+    pub(crate) fn rules_out(&self, entry: &store_mvcc::Entry) -> bool {
+        mark::rules_out(entry.mark.get(), self.marks)
     }
 
     /// [`Selection::selects`], as far as it can be said of an object that a webhook is still to convert.

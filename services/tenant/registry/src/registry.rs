@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use api_kinds::{Kinds, ResourceInfo, defaults, kinds};
-use api_machinery::{Document, Gvk, Gvr, Object, ObjectError, Status};
+use api_machinery::{Document, Gvk, Gvr, Object, ObjectError, Status, mark};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use base_clock::SharedClock;
@@ -249,6 +249,11 @@ pub fn object(entry: &Entry) -> Result<Arc<Object>, Status> {
     if rare {
         return parse().map_err(|cause| report(&cause));
     }
+    let parse = || {
+        let parsed = parse()?;
+        entry.mark.set(mark::of_labels(&parsed.header.labels));
+        Ok(parsed)
+    };
     parsed.kept.get_or_init(parse).as_ref().map(Arc::clone).map_err(report)
 }
 

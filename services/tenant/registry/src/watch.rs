@@ -115,6 +115,9 @@ impl Registry {
                 }
                 let snapshot = space.snapshot(&resource.collection);
                 for entry in snapshot.range(&selection.prefix, None) {
+                    if selection.rules_out(entry) {
+                        continue;
+                    }
                     let found = shown(resource, entry)?;
                     if selection.may_select(&found) {
                         let object = convert::served_object(resource, &found)?;
