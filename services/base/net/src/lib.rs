@@ -7,6 +7,7 @@
 //!
 //! Not here: who a certificate's subject is in Kubernetes (`tenant-auth`), routes, protocols.
 
+pub mod drained;
 pub mod pki;
 mod relay;
 pub mod shares;

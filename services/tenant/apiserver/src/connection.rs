@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use base_net::drained::Drained;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -12,7 +13,7 @@ use hyper_util::server::conn::auto::Builder;
 use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::body::{Drained, erase};
+use crate::body::erase;
 use crate::pipeline;
 use crate::plane::ControlPlane;
 

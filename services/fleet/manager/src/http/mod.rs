@@ -33,6 +33,7 @@ use axum::Router;
 use axum::extract::{Extension, Request, State as Extract};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use base_net::drained::Drained;
 use base_net::tasks::Tasks;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -51,8 +52,10 @@ use crate::{ManagerError, State};
 /// Every request body of this API is a few fields.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// A client that has not finished its TLS handshake by then is let go.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that has not finished its TLS handshake by then is let go. Long, since a thousand that come at once
+/// wait for one another, and for a client the handshake is over before it is for us: it would see its connection
+/// closed without an answer.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a client may take over a request's head, and stay without one between two.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -182,6 +185,9 @@ pub(crate) fn router(state: Arc<State>) -> Router {
         .method_not_allowed_fallback(|| async { Failure::MethodNotAllowed })
         .layer(middleware::from_fn(whole_body))
         .layer(middleware::from_fn_with_state(state.clone(), observe))
+        .layer(middleware::map_request(async |request: Request| {
+            request.map(|body| axum::body::Body::new(Drained::new(body)))
+        }))
         .with_state(state)
 }
 
