@@ -129,7 +129,7 @@ pub(crate) async fn machine(shared: &Shared, token: &ClientToken) -> Outcome {
         Next::Create => return create(shared, &entry).await,
         Next::Rest => {
             settle(shared, &entry);
-            Ok(Outcome::fine())
+            return arrive(shared, &entry).await;
         }
         Next::Wait => Ok(Outcome::fine()),
         Next::Mark { change, uid } => {
@@ -182,10 +182,16 @@ pub(crate) async fn machine(shared: &Shared, token: &ClientToken) -> Outcome {
                 Err(error) => return Outcome::failed(error),
             },
         },
-        Next::Close => match shared.close(&entry).await {
-            Ok(()) => Ok(Outcome::poke(Key::Pools)),
-            Err(error) => return error.into(),
-        },
+        Next::Close => {
+            // Whoever kept what the machine was told must not join with it.
+            if let Err(why) = shared.joining.withdraw(name).await {
+                return Outcome::failed(why);
+            }
+            match shared.close(&entry).await {
+                Ok(()) => Ok(Outcome::poke(Key::Pools)),
+                Err(error) => return error.into(),
+            }
+        }
     };
     match outcome {
         Ok(outcome) => outcome,
@@ -210,6 +216,20 @@ fn settle(shared: &Shared, entry: &Entry) {
     if state.held.get(pool).is_none_or(|(until, _)| *until <= now) {
         state.held.remove(pool);
         state.problems.remove(pool);
+    }
+}
+
+/// A machine that has joined needs no token any more. Once in a leadership: it may be another's that joined.
+async fn arrive(shared: &Shared, entry: &Entry) -> Outcome {
+    if shared.state.lock().arrived.contains(&entry.token) {
+        return Outcome::fine();
+    }
+    match shared.joining.withdraw(entry.name()).await {
+        Ok(()) => {
+            shared.state.lock().arrived.insert(entry.token.clone());
+            Outcome::fine()
+        }
+        Err(why) => Outcome::failed(why),
     }
 }
 
@@ -260,6 +280,10 @@ async fn create(shared: &Shared, entry: &Entry) -> Outcome {
             // Certainly not made. Its token has served: the next attempt is a new machine.
             let refused = !matches!(error, CloudError::TokenUsed(_));
             hold(shared, pool.id, error.to_string(), refused);
+            // It ends by itself within the hour, should this fail.
+            if let Err(why) = shared.joining.withdraw(name).await {
+                tracing::warn!(tenant = %shared.cluster, machine = %name, why, "a join token was left behind");
+            }
             match shared.strike(&entry.token).await {
                 Ok(()) => Outcome::poke(Key::Pools),
                 Err(error) => error.into(),

@@ -61,6 +61,9 @@ pub trait Joining: Send + Sync + 'static {
     /// Parameters with a fresh bootstrap token, good for the node `node` alone; labels and taints are the
     /// caller's to add.
     async fn join(&self, node: &str, description: &str) -> Result<Join, String>;
+
+    /// Withdraws every token that was made for `node`: it has joined, or never will.
+    async fn withdraw(&self, node: &str) -> Result<(), String>;
 }
 
 /// How a cluster stands at its providers.

@@ -139,6 +139,8 @@ pub(crate) struct State {
     pub held: BTreeMap<NodePoolId, (Duration, u32)>,
     /// Join parameters of machines that are being asked for, so that attempts share a token.
     pub joins: BTreeMap<ClientToken, (Join, Duration)>,
+    /// Machines that are Ready nodes and have no join token left.
+    pub arrived: BTreeSet<ClientToken>,
     pub farewells: BTreeMap<ClientToken, Farewell>,
     /// Why pods do not leave the node of a machine that is to go.
     pub stays: BTreeMap<ClientToken, String>,
@@ -215,6 +217,7 @@ impl State {
     fn forget(&mut self, token: &ClientToken) {
         self.entries.remove(token);
         self.joins.remove(token);
+        self.arrived.remove(token);
         self.farewells.remove(token);
         self.stays.remove(token);
         self.balancers.remove(token);

@@ -1,6 +1,6 @@
 //! The loops against a provider and an API in memory: whole lives, and every place where one can break.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,11 +70,18 @@ impl Ledger for Term {
     }
 }
 
-struct Door;
+/// Names of nodes that have a token.
+#[derive(Default)]
+struct Door(parking_lot::Mutex<BTreeSet<String>>);
 
 #[async_trait]
 impl Joining for Door {
-    async fn join(&self, _: &str, _: &str) -> Result<Join, String> {
+    async fn withdraw(&self, node: &str) -> Result<(), String> {
+        self.0.lock().remove(node);
+        Ok(())
+    }
+    async fn join(&self, node: &str, _: &str) -> Result<Join, String> {
+        self.0.lock().insert(node.to_owned());
         Ok(Join { token: "abcdef.0123456789abcdef".to_owned(), ..Join::default() })
     }
 }
@@ -85,6 +92,7 @@ struct Cluster {
     cloud: Fake,
     api: FakeApi,
     books: Arc<Books>,
+    door: Arc<Door>,
     wanted: watch::Sender<Wanted>,
     control: Control,
     clock: SharedClock,
@@ -99,6 +107,7 @@ impl Cluster {
             cloud: Fake::new(),
             api: FakeApi::new(clock.clone()),
             books: Arc::default(),
+            door: Arc::default(),
             wanted: watch::Sender::new(Wanted::default()),
             control: Control::default(),
             clock,
@@ -123,7 +132,7 @@ impl Cluster {
             service_api: Arc::new(self.api.clone()),
             ledger: Arc::new(Term(self.books.clone(), term)),
             providers: Providers(vec![("fake".to_owned(), self.cloud.shared())]),
-            joining: Arc::new(Door),
+            joining: self.door.clone(),
             wanted: self.wanted.subscribe(),
             clock: self.clock.clone(),
             control: self.control.clone(),
@@ -270,6 +279,8 @@ async fn a_pool_grows_shrinks_and_goes() {
             })
             .await;
     }
+
+    cluster.until("who has joined needs no token", |cluster| cluster.door.0.lock().is_empty()).await;
 
     // A pod on each: they are asked to leave before their node goes.
     for machine in cluster.cloud.machines() {

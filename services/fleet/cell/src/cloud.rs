@@ -381,6 +381,11 @@ struct Door {
 
 #[async_trait]
 impl Joining for Door {
+    async fn withdraw(&self, node: &str) -> Result<(), String> {
+        let gone = join_tokens::delete_of_node(&self.hosted, node).await;
+        gone.map_err(|status| format!("join token not withdrawn: {}", status.message()))
+    }
+
     async fn join(&self, node: &str, description: &str) -> Result<Join, String> {
         let made =
             join_tokens::create_for_node(&self.hosted, self.clock.now(), TOKEN_LIFETIME, node, description)

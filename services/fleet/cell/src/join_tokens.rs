@@ -6,6 +6,7 @@
 //!
 //! Not here: checking a token (`tenant-auth`), removing expired ones (the token cleaner does).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api_machinery::{Document, FieldSelector, Gvr, Object};
@@ -164,13 +165,31 @@ fn unavailable(status: api_machinery::Status) -> Status {
 
 /// By id. A Secret that is no bootstrap token after all is left out.
 pub(crate) async fn list(hosted: &Hosted) -> Result<Vec<JoinTokenInfo>, Status> {
+    let mut tokens: Vec<JoinTokenInfo> =
+        secrets(hosted).await?.iter().filter_map(|object| info(object)).collect();
+    tokens.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(tokens)
+}
+
+/// Secrets that say of themselves that they are tokens.
+async fn secrets(hosted: &Hosted) -> Result<Vec<Arc<Object>>, Status> {
     let fields = FieldSelector::parse(&format!("type={SECRET_TYPE}"))
         .map_err(|error| Status::internal(error.to_string()))?;
     let options = ListOptions { namespace: Some(NAMESPACE.to_owned()), fields, ..ListOptions::default() };
-    let found = as_manager(hosted).list(&Gvr::core("secrets"), options).await.map_err(unavailable)?;
-    let mut tokens: Vec<JoinTokenInfo> = found.items.iter().filter_map(|object| info(object)).collect();
-    tokens.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok(tokens)
+    Ok(as_manager(hosted).list(&Gvr::core("secrets"), options).await.map_err(unavailable)?.items)
+}
+
+/// Every token of [`create_for_node`] that was made for `node`.
+pub(crate) async fn delete_of_node(hosted: &Hosted, node: &str) -> Result<(), Status> {
+    for secret in secrets(hosted).await? {
+        let metadata = secret.field("metadata").unwrap_or_default();
+        if metadata["annotations"][NODE_OF_TOKEN] == node
+            && let Some(id) = secret.header.name.strip_prefix(NAME_PREFIX)
+        {
+            delete(hosted, id).await?;
+        }
+    }
+    Ok(())
 }
 
 /// True when it was there.
