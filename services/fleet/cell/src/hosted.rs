@@ -58,13 +58,21 @@ impl HostError {
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             HostError::NoData { .. } | HostError::Keys(_) => true,
-            HostError::Store(cause) => !matches!(cause, store_raft::HostError::Closed),
+            HostError::Store(cause) => {
+                !matches!(cause, store_raft::HostError::Closed | store_raft::HostError::Bootstrap { .. })
+            }
             HostError::Assignment(_)
             | HostError::Plane(_)
             | HostError::Bootstrap(_)
             | HostError::NotOurs
             | HostError::NoFounder => false,
         }
+    }
+
+    /// Whether there was no room for it on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        let HostError::Store(store_raft::HostError::Bootstrap { source, .. }) = self else { return false };
+        matches!(source, store_raft::WriteError::NoSpace)
     }
 
     /// The whole chain, down to the bottom.

@@ -310,5 +310,8 @@ fn refuse(error: HostError) -> Status {
     if error.is_damage() {
         return Status::data_loss(format!("{}; {}", error.in_full(), HostError::ADVICE));
     }
+    if error.is_full() {
+        return Status::resource_exhausted(error.in_full());
+    }
     Status::unavailable(error.in_full())
 }

@@ -45,6 +45,8 @@ pub(crate) enum Failure {
     Conflict(String),
     /// Nobody's fault; try again.
     Unavailable(String),
+    /// Nothing can be written down, for want of room.
+    NoSpace,
     Internal(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -86,6 +88,10 @@ impl From<DbError> for Failure {
                 tracing::warn!(error = &error as &dyn std::error::Error, "request not served");
                 Failure::Unavailable("the manager's database is busy or away".to_owned())
             }
+            DbError::Full(_) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "request not served");
+                Failure::NoSpace
+            }
             DbError::Constraint | DbError::Open { .. } | DbError::Migrate { .. } | DbError::Sql(_) => {
                 Failure::Internal(Box::new(error))
             }
@@ -101,6 +107,10 @@ impl From<DriveError> for Failure {
                 tracing::error!(why = status.message(), "asked for a cluster whose data is damaged");
                 let why = "the cluster's data is damaged on its cell; its provider has to restore it";
                 Failure::Unavailable(why.to_owned())
+            }
+            DriveError::Cell(status) if status.code() == tonic::Code::ResourceExhausted => {
+                tracing::error!(why = status.message(), "a cell's disk is full");
+                Failure::Unavailable("the disk of the cluster's cell is full; try again later".to_owned())
             }
             DriveError::Cell(_) => {
                 // The cell's own words name the fleet's addresses and are the operator's.
@@ -170,6 +180,11 @@ impl Failure {
             ),
             Failure::Conflict(why) => fixed(StatusCode::CONFLICT, "Conflict", why),
             Failure::Unavailable(why) => fixed(StatusCode::SERVICE_UNAVAILABLE, "Try again", why),
+            Failure::NoSpace => fixed(
+                StatusCode::INSUFFICIENT_STORAGE,
+                "No space left",
+                "the disk of the manager's database is full; the fleet's operator has to make room",
+            ),
             Failure::Internal(error) => {
                 tracing::error!(error = &**error as &dyn std::error::Error, "request failed");
                 fixed(StatusCode::INTERNAL_SERVER_ERROR, "Internal error", "the manager's log says more")

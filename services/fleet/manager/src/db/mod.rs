@@ -48,6 +48,9 @@ pub enum DbError {
     /// Somebody else was at the same rows, or the server is away; the same again may work.
     #[error("the database is busy or away")]
     Busy(#[source] sqlx::Error),
+    /// No room for another row; only its operator can help.
+    #[error("the database's disk is full")]
+    Full(#[source] sqlx::Error),
     /// Something unique is there already, or what it refers to is not.
     #[error("conflicts with what is there")]
     Constraint,
@@ -73,6 +76,12 @@ impl From<sqlx::Error> for DbError {
                 ) =>
             {
                 DbError::Busy(error)
+            }
+            // PostgreSQL: disk full. SQLite: full, and the files beside it that could not grow.
+            sqlx::Error::Database(inner)
+                if matches!(inner.code().as_deref(), Some("53100" | "13" | "778" | "4874")) =>
+            {
+                DbError::Full(error)
             }
             sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => DbError::Busy(error),
             _ => DbError::Sql(error),
@@ -213,6 +222,24 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_from_a_mistake() {
+        let pool = sqlx::sqlite::SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect("sqlite::memory:")
+            .await
+            .unwrap();
+        let run = async |statement: &'static str| {
+            sqlx::query(statement).execute(&pool).await.map_err(DbError::from)
+        };
+        run("create table t (b blob unique)").await.unwrap();
+        run("pragma max_page_count = 4").await.unwrap();
+        run("insert into t values ('x')").await.unwrap();
+        assert!(matches!(run("insert into t values (zeroblob(1000000))").await, Err(DbError::Full(_))));
+        assert!(matches!(run("insert into t values ('x')").await, Err(DbError::Constraint)));
+        assert!(matches!(run("insert into nowhere values ('x')").await, Err(DbError::Sql(_))));
+    }
 
     #[tokio::test]
     async fn nobody_else_reads_the_rows() {

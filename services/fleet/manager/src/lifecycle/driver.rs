@@ -227,6 +227,9 @@ async fn note(state: &State, row: &ClusterRow, error: &DriveError) -> Result<(),
         DriveError::Cell(status) if status.code() == Code::DataLoss => {
             "the cluster's data is damaged on its cell; its provider has to restore it"
         }
+        DriveError::Cell(status) if status.code() == Code::ResourceExhausted => {
+            "the disk of the cluster's cell is full; trying again"
+        }
         DriveError::Db(_) | DriveError::Receipt(_) => "the manager's database does not answer; trying again",
         _ => "the cluster's cell does not answer; trying again",
     };
