@@ -188,6 +188,12 @@ fn signing_in(fleet: &Fleet) -> Result<()> {
     let got = operator.run(&format!("token get {id} -o json"))?.json()?;
     ensure!(got["description"] == "other" && got["secret"].is_null(), "{got}");
     ensure!(operator.run("token list")?.ok()?.contains(id));
+    ensure!(operator.run("token list --org acme")?.ok()?.contains(id));
+    operator.run("token list --org nowhere")?.fails(3, "no such organization")?;
+    operator.run("token create short --role viewer --org acme --expires-in-seconds 1")?.ok()?;
+    std::thread::sleep(Duration::from_millis(1100));
+    let listed = operator.run("token list --org acme")?.ok()?;
+    ensure!(listed.matches("(expired)").count() == 1, "{listed}");
     operator.run(&format!("token delete {id}"))?.ok()?;
     operator.run(&format!("token get {id}"))?.fails(3, "no such token")?;
     let ci = Person::new(fleet, "ci")?;

@@ -190,8 +190,12 @@ impl Client {
     pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ClientError> {
         self.post("/api/v1/tokens", Some(request)).await
     }
-    pub async fn tokens(&self) -> Result<Vec<ApiToken>, ClientError> {
-        self.all_pages("/api/v1/tokens").await
+    /// All that the caller may see, or those of one organisation.
+    pub async fn tokens(&self, organization: Option<&Slug>) -> Result<Vec<ApiToken>, ClientError> {
+        match organization {
+            None => self.all_pages("/api/v1/tokens").await,
+            Some(name) => self.all_pages(&format!("/api/v1/tokens?organization={name}")).await,
+        }
     }
     pub async fn token(&self, id: &str) -> Result<ApiToken, ClientError> {
         self.get(&format!("/api/v1/tokens/{}", segment(id))).await

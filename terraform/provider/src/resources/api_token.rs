@@ -108,7 +108,7 @@ impl Resource for ApiTokens {
 /// The token, if it is there and still good.
 async fn listed(client: &Client, id: &str) -> Result<Option<ApiToken>, ClientError> {
     let now = jiff::Timestamp::now();
-    let tokens = client.tokens().await?;
+    let tokens = client.tokens(None).await?;
     Ok(tokens.into_iter().find(|token| token.id == id && token.expires_at.is_none_or(|at| at > now)))
 }
 

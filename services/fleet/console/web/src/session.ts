@@ -5,14 +5,17 @@ import * as calls from "./api/calls";
 import { ApiError } from "./api/http";
 import type { Identity, Role } from "./api/types";
 
-/** `null` when nobody is signed in. */
+/** `null` when nobody is signed in. Whoever never signed in here is not asked about: the answer is known. */
 export const sessionQuery = queryOptions({
   queryKey: ["session"],
-  queryFn: (): Promise<Identity | null> =>
-    calls.identity().catch((thrown: unknown) => {
-      if (thrown instanceof ApiError && thrown.status === 401) return null;
-      throw thrown;
-    }),
+  queryFn: async (): Promise<Identity | null> => {
+    if (!calls.maybeSignedIn()) return null;
+    return await calls.identity().catch((thrown: unknown) => {
+      if (!(thrown instanceof ApiError && thrown.status === 401)) throw thrown;
+      calls.noteSignedIn(false);
+      return null;
+    });
+  },
   staleTime: Number.POSITIVE_INFINITY,
 });
 

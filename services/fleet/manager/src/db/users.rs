@@ -1,5 +1,7 @@
 //! People and their sessions.
 
+use std::time::Duration;
+
 use base_clock::Timestamp;
 use base_ids::UserId;
 use fleet_model::{Email, Organization, Role, User};
@@ -59,6 +61,9 @@ impl Read for BelongingRow {
         Ok(BelongingRow(Organization::read(row)?, role))
     }
 }
+
+/// How long a token is listed after it has expired, so that whoever wonders why a program stopped finds out.
+const SHOWN_EXPIRED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Db {
     /// [`DbError::Constraint`] when somebody has the address.
@@ -189,6 +194,8 @@ impl Db {
         gone += self.run(sql("DELETE FROM invitations WHERE expires_ms <= $1").bind(now)).await?;
         gone += self.run(sql("DELETE FROM idempotency WHERE created_ms <= $1").bind(answers)).await?;
         gone += self.forget_kubeconfigs(now).await?;
+        let tokens = now - SHOWN_EXPIRED;
+        gone += self.run(sql("DELETE FROM api_tokens WHERE expires_ms <= $1").bind(tokens)).await?;
         // Somebody who was invited, never came and was removed again is an address and nothing else.
         gone += self
             .run(sql("DELETE FROM users WHERE password_hash IS NULL

@@ -1,5 +1,7 @@
 //! Signing in, members, tokens.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{Harness, OPERATOR, PASSWORD, Who};
@@ -430,6 +432,25 @@ pub(super) async fn an_address_that_is_nobody_s_is_forgotten(harness: &Harness) 
     db.forget_ended(harness.now(), harness.now()).await.unwrap();
     let found = async |email: &str| db.user_by_email(&email.parse().unwrap()).await.unwrap().is_some();
     assert_eq!((found("ann@red.example").await, found("gone@red.example").await), (true, false));
+}
+
+/// Whoever wonders why a program stopped can look, for a month.
+pub(super) async fn an_expired_token_is_listed_for_a_while(harness: &Harness) {
+    harness.organization("red").await;
+    let provider = harness.provider().await;
+    for name in ["short", "endless"] {
+        let mut token = json!({"description": name, "role": "viewer", "organization": "red"});
+        if name == "short" {
+            token["expires_in_seconds"] = json!(60);
+        }
+        harness.send(&provider, "POST", "/api/v1/tokens", Some(token)).await.is(201);
+    }
+    for (days, wanted) in [(1, 2), (30, 2), (31, 1)] {
+        let now = harness.now() + Duration::from_secs(days * 24 * 3600);
+        harness.manager.state.db.forget_ended(now, harness.now()).await.unwrap();
+        let listed = harness.send(&provider, "GET", "/api/v1/tokens?organization=red", None).await;
+        assert_eq!(listed.body["items"].as_array().map(Vec::len), Some(wanted), "after {days} days");
+    }
 }
 
 pub(super) async fn lists_come_in_pages(harness: &Harness) {

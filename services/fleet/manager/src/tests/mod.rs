@@ -64,6 +64,7 @@ suite!(
     identity::a_token_of_one_cluster_sees_no_other,
     identity::hostile_values_are_refused_with_words,
     identity::an_address_that_is_nobody_s_is_forgotten,
+    identity::an_expired_token_is_listed_for_a_while,
     identity::lists_come_in_pages,
     bodies::every_refused_field_is_named,
     idempotency::the_first_answer_again,

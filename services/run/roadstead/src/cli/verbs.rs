@@ -411,8 +411,11 @@ pub enum Token {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,
     },
-    /// List API tokens
+    /// List API tokens; expired ones are shown for 30 days
     List {
+        /// Only this organisation's
+        #[arg(long)]
+        org: Option<Slug>,
         #[command(flatten)]
         shown: Shown,
     },

@@ -4,6 +4,7 @@ use anyhow::Result;
 use base_ids::{Slug, UserId};
 use fleet_client::Client;
 use fleet_model::{CreateMember, CreateToken, Email};
+use jiff::Timestamp;
 
 use super::connect;
 use super::exit::Mistake;
@@ -35,11 +36,19 @@ const TOKENS: Columns<fleet_model::ApiToken> = Columns {
             token.role.as_str().to_owned(),
             or_dash(token.organization.as_ref().map(ToString::to_string)),
             or_dash(token.cluster.as_ref().map(ToString::to_string)),
-            token.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
+            expiry(token.expires_at),
             token.description.clone(),
         ]
     },
 };
+
+fn expiry(at: Option<Timestamp>) -> String {
+    match at {
+        None => "never".to_owned(),
+        Some(at) if at <= Timestamp::now() => format!("{at} (expired)"),
+        Some(at) => at.to_string(),
+    }
+}
 
 const CREATED: Columns<fleet_model::CreatedToken> =
     Columns { names: &["SECRET"], row: |made| vec![made.secret.clone()] };
@@ -108,7 +117,7 @@ pub async fn token(connection: &Connection, command: Token) -> Result<()> {
             one(output, &made, &CREATED)
         }
         Token::Get { id, shown } => one(shown.output, &client.token(&id).await?, &TOKENS),
-        Token::List { shown } => many(shown.output, &client.tokens().await?, &TOKENS),
+        Token::List { org, shown } => many(shown.output, &client.tokens(org.as_ref()).await?, &TOKENS),
         Token::Delete { id } => {
             client.delete_token(&id).await?;
             Ok(say(&format!("token {id} deleted"))?)

@@ -45,12 +45,38 @@ async function all<T>(path: string, signal?: AbortSignal): Promise<T[]> {
 
 // ---- who I am ----
 
+const SIGNED_IN = "roadstead-signed-in";
+
+/** False when this browser is known to have no session: the cookie itself is hidden from pages. */
+export function maybeSignedIn(): boolean {
+  try {
+    return localStorage.getItem(SIGNED_IN) !== null;
+  } catch {
+    return true; // storage may be forbidden
+  }
+}
+
+export function noteSignedIn(signedIn: boolean): void {
+  try {
+    if (signedIn) localStorage.setItem(SIGNED_IN, "yes");
+    else localStorage.removeItem(SIGNED_IN);
+  } catch {
+    // The server is asked then.
+  }
+}
+
+async function noted<T>(signedIn: boolean, call: Promise<T>): Promise<T> {
+  const answer = await call;
+  noteSignedIn(signedIn);
+  return answer;
+}
+
 export const signIn = (email: string, password: string) =>
-  request<Session>("/sessions", { method: "POST", body: { email, password } });
-export const signOut = () => request<void>("/session", { method: "DELETE" });
+  noted(true, request<Session>("/sessions", { method: "POST", body: { email, password } }));
+export const signOut = () => noted(false, request<void>("/session", { method: "DELETE" }));
 export const identity = () => request<Identity>("/session");
 export const acceptInvitation = (body: { invitation: string; name: string; password: string }) =>
-  request<Session>("/invitations/accept", { method: "POST", body });
+  noted(true, request<Session>("/invitations/accept", { method: "POST", body }));
 export const changePassword = (current: string, next: string) =>
   request<void>("/session/password", { method: "PUT", body: { current, new: next } });
 

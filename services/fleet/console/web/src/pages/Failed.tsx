@@ -32,3 +32,16 @@ export function NotFound() {
     </main>
   );
 }
+
+/** A page of somebody else's. The server refuses it all the same. */
+export function NotAllowed({ what, whose }: { what: string; whose: string }) {
+  return (
+    <main id="content" className="narrow">
+      <Empty title="Not allowed">
+        <p>
+          {what}: that is {whose} right. <Link to="/">Back to the clusters</Link>
+        </p>
+      </Empty>
+    </main>
+  );
+}

@@ -6,6 +6,7 @@ import { organizationsQuery, queryClient } from "../router";
 import { useIdentity } from "../session";
 import { Age, Badge, Button, Card, Empty, Loading, ProblemNote, Table, TextField } from "../ui/basics";
 import { FormDialog, say } from "../ui/overlays";
+import { NotAllowed } from "./Failed";
 import { SLUG, SLUG_HINT } from "./NewCluster";
 
 /** How often a page about cells looks again; there is no stream for the fleet. */
@@ -13,7 +14,8 @@ const REFRESH_MS = 5000;
 
 /** The provider's view: cells and organisations. To anybody else, a page that says what to do. */
 export function Fleet() {
-  const { provider } = useIdentity();
+  const { provider, memberships } = useIdentity();
+  if (!provider && memberships.length > 0) return <NotAllowed what="The fleet" whose="the provider's" />;
   if (!provider) {
     return (
       <main id="content" className="narrow">

@@ -5,12 +5,17 @@ import * as calls from "../api/calls";
 import { asApiError } from "../api/http";
 import type { Member, Role } from "../api/types";
 import { queryClient } from "../router";
-import { roles, useIdentity } from "../session";
+import { roles, useIdentity, useRights } from "../session";
 import { Age, Badge, Button, CopyBlock, Loading, Note, ProblemNote, SelectField, Table, TextField } from "../ui/basics";
+import { NotAllowed } from "./Failed";
 import { ConfirmDialog, FormDialog, say, sayError } from "../ui/overlays";
 
 export function Members() {
   const { org } = useParams({ from: "/app/o/$org/members" });
+  return useRights(org).admin ? <Administered org={org} /> : <NotAllowed what="Members" whose="an admin's" />;
+}
+
+function Administered({ org }: { org: string }) {
   const me = useIdentity().user?.id;
   const key = ["members", org];
   const members = useQuery({ queryKey: key, queryFn: () => calls.members(org) });

@@ -2,8 +2,10 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import * as calls from "../api/calls";
 import { liveOf } from "../live";
+import { useRights } from "../session";
 import { Button, Form, SelectField, TextField } from "../ui/basics";
 import { useSubmit } from "../ui/submit";
+import { NotAllowed } from "./Failed";
 
 /** What names of ours look like, as the server's own rule says. */
 export const SLUG = "[a-z]([a-z0-9\\-]{0,38}[a-z0-9])?";
@@ -16,6 +18,10 @@ const replicas = [
 
 export function NewCluster() {
   const { org } = useParams({ from: "/app/o/$org/clusters/new" });
+  return useRights(org).developer ? <Create org={org} /> : <NotAllowed what="Making clusters" whose="a developer's" />;
+}
+
+function Create({ org }: { org: string }) {
   const navigate = useNavigate();
   const versions = useQuery({ queryKey: ["versions"], queryFn: calls.versions });
   const form = useSubmit(async (data) => {

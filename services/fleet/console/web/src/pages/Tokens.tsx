@@ -6,11 +6,12 @@ import { asApiError } from "../api/http";
 import type { CreatedToken, Role } from "../api/types";
 import { byName, useLive } from "../live";
 import { queryClient } from "../router";
-import { roles } from "../session";
+import { roles, useRights } from "../session";
 import { useNow } from "../ui/clock";
 import {
   Age, Badge, Button, CopyBlock, Empty, Loading, Note, ProblemNote, SelectField, Table, TextField,
 } from "../ui/basics";
+import { NotAllowed } from "./Failed";
 import { ConfirmDialog, FormDialog } from "../ui/overlays";
 
 const DAY = 24 * 3600;
@@ -27,6 +28,10 @@ const key = ["tokens"];
 /** Tokens for programs: CI, terraform, scripts. */
 export function Tokens() {
   const { org } = useParams({ from: "/app/o/$org/tokens" });
+  return useRights(org).admin ? <Administered org={org} /> : <NotAllowed what="API tokens" whose="an admin's" />;
+}
+
+function Administered({ org }: { org: string }) {
   const tokens = useQuery({ queryKey: key, queryFn: calls.tokens });
   const clusters = byName(useLive(org).shown.clusters);
   const [created, setCreated] = useState<CreatedToken>();
