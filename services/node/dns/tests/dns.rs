@@ -53,7 +53,13 @@ fn fill(dns: &Dns) {
 async fn start(resolvers: Vec<SocketAddr>) -> (Dns, SocketAddr) {
     let ranges = vec!["10.96.0.0/16".parse().unwrap(), "10.244.0.0/16".parse().unwrap()];
     let dns = Dns::new(DnsConfig { domain: "cluster.local".to_owned(), ranges, resolvers });
-    let bound = dns.bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    // The port that UDP was given may be somebody's over TCP.
+    let bound = loop {
+        match dns.bind("127.0.0.1:0".parse().unwrap()).await {
+            Ok(bound) => break bound,
+            Err(cause) => assert_eq!(cause.kind(), std::io::ErrorKind::AddrInUse),
+        }
+    };
     let address = bound.local_addr().unwrap();
     tokio::spawn(bound.run(CancellationToken::new()));
     (dns, address)
