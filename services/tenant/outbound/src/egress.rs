@@ -21,6 +21,9 @@ pub struct EgressConfig {
     pub allow: Vec<String>,
     /// Public addresses that are the provider's and that tenants may not reach from here.
     pub refuse: Vec<String>,
+    /// What no exception lets a tenant reach: where the fleet itself listens. As IP:PORT; an unspecified IP is
+    /// every address of this machine.
+    pub never: Vec<SocketAddr>,
 }
 
 /// Answers a name with addresses. A trait, so that a test can let the answer change.
@@ -52,6 +55,7 @@ const TRIED: usize = 4;
 pub struct Egress {
     allow: Vec<Allowed>,
     refuse: RwLock<Vec<Network>>,
+    never: Vec<SocketAddr>,
     resolver: Arc<dyn Resolve>,
     lookups: Arc<Semaphore>,
 }
@@ -70,6 +74,7 @@ impl Egress {
         Ok(Arc::new(Egress {
             allow,
             refuse: RwLock::new(refuse),
+            never: config.never.clone(),
             resolver,
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
         }))
@@ -89,8 +94,19 @@ impl Egress {
         self.refuse.read().iter().any(|network| network.contains(ip)) || is_this_machine(ip)
     }
 
+    fn is_the_fleets(&self, address: SocketAddr) -> bool {
+        let (ip, port) = (address.ip().to_canonical(), address.port());
+        self.never.iter().any(|one| {
+            let here = || one.ip().is_unspecified() && is_this_machine(ip);
+            one.port() == port && (one.ip().to_canonical() == ip || here())
+        })
+    }
+
     /// Whether this process may connect there for a tenant.
     pub fn may_reach(&self, address: SocketAddr) -> bool {
+        if self.is_the_fleets(address) {
+            return false;
+        }
         if self.allow.iter().any(|one| one.covers(address)) {
             return true;
         }
@@ -99,6 +115,9 @@ impl Egress {
 
     /// Whether a node may be asked to connect there.
     pub fn may_reach_inside(&self, address: SocketAddr) -> bool {
+        if self.is_the_fleets(address) {
+            return false;
+        }
         if self.allow.iter().any(|one| one.covers(address)) {
             return true;
         }
@@ -203,7 +222,7 @@ mod tests {
 
     fn config(allow: &[&str], refuse: &[&str]) -> EgressConfig {
         let owned = |all: &[&str]| all.iter().map(|&one| one.to_owned()).collect();
-        EgressConfig { allow: owned(allow), refuse: owned(refuse) }
+        EgressConfig { allow: owned(allow), refuse: owned(refuse), never: Vec::new() }
     }
 
     #[tokio::test]
@@ -261,6 +280,25 @@ mod tests {
         let egress = Egress::with_resolver(&config(&[&allowed], &[]), script).unwrap();
         let stream = egress.dial("mixed.example.com", port).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
+    }
+
+    #[test]
+    fn where_the_fleet_listens_no_exception_leads() {
+        let never = ["127.0.0.1:8443", "0.0.0.0:9443"].map(|one| one.parse().unwrap()).to_vec();
+        let egress =
+            Egress::new(&EgressConfig { never, ..config(&["127.0.0.0/8", "10.0.0.0/8"], &[]) }).unwrap();
+        for (address, allowed) in [
+            ("127.0.0.1:8443", false),
+            ("[::ffff:127.0.0.1]:8443", false),
+            ("127.0.0.1:8444", true),
+            ("127.0.0.1:9443", false),
+            ("127.0.0.2:9443", false),
+            ("10.9.9.9:9443", true),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(egress.may_reach(address), allowed, "{address}");
+            assert_eq!(egress.may_reach_inside(address), allowed, "{address}");
+        }
     }
 
     #[test]

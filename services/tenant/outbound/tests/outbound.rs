@@ -14,7 +14,7 @@ use tenant_outbound::{ClusterOutbound, Destination, Egress, EgressConfig, Limits
 const LIMITS: Limits = Limits { timeout: Duration::from_secs(5), response_bytes: 1024 };
 
 fn egress(allow: &[String]) -> Arc<Egress> {
-    Egress::new(&EgressConfig { allow: allow.to_vec(), refuse: Vec::new() }).unwrap()
+    Egress::new(&EgressConfig { allow: allow.to_vec(), ..EgressConfig::default() }).unwrap()
 }
 
 fn out(allow: &[String]) -> Arc<ClusterOutbound> {
@@ -168,7 +168,8 @@ fn slice(ip: &str, port: u16, node: Option<&str>) -> Value {
 async fn a_service_is_called_through_the_node_that_runs_its_endpoint() {
     let server = TlsServer::start(&["web.ns.svc"], answer).await;
     let provider =
-        Egress::new(&EgressConfig { allow: Vec::new(), refuse: vec!["198.41.0.4".to_owned()] }).unwrap();
+        Egress::new(&EgressConfig { refuse: vec!["198.41.0.4".to_owned()], ..EgressConfig::default() })
+            .unwrap();
     // The manager and another cell, on addresses of their own.
     provider.refuse("10.200.0.1".parse().unwrap());
     for (ip, node, wanted) in [

@@ -195,6 +195,9 @@ pub(super) async fn delete(
 
 /// Fails unless the cluster's cells have it and keep it.
 pub(super) fn serves(cluster: &Cluster) -> Answer<()> {
+    if cluster.state == ClusterState::Deleting {
+        return Err(Failure::Conflict("the cluster is being deleted".to_owned()));
+    }
     if cluster.state != ClusterState::Ready {
         return Err(Failure::Unavailable(format!("the cluster is {}", cluster.state.as_str())));
     }

@@ -55,7 +55,7 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 /// A client that has not finished its TLS handshake by then is let go. Long, since a thousand that come at once
 /// wait for one another, and for a client the handshake is over before it is for us: it would see its connection
 /// closed without an answer.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a client may take over a request's head, and stay without one between two.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);

@@ -185,7 +185,7 @@ async fn start_manager(
 ) -> Result<Manager> {
     let config = fleet_manager::Config {
         listen: options.manager,
-        rpc_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        rpc_listen: last_rpc_address(layout),
         database,
         https: identity(ca, "manager", Some(options.manager))?,
         fleet_ca_pem: ca.cert_pem().to_owned(),
@@ -195,6 +195,17 @@ async fn start_manager(
     let manager = Manager::start(config, SystemClock::shared(), tasks).await?;
     write_private(&layout.manager_url(), format!("https://{}\n", manager.rest_address).as_bytes())?;
     Ok(manager)
+}
+
+/// Where the manager's gRPC was the last time, if that is free: then nothing that names it has to be written again,
+/// which a full disk would not take.
+fn last_rpc_address(layout: &Layout) -> SocketAddr {
+    let known = read_text(&layout.gateway().join("config.json")).ok().flatten();
+    let known = known.and_then(|text| serde_json::from_str::<fleet_gateway::Config>(&text).ok());
+    known
+        .map(|config| config.manager)
+        .filter(|address| address.ip().is_loopback() && std::net::TcpListener::bind(address).is_ok())
+        .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
 #[allow(clippy::too_many_arguments)] // Everything a cell is made of, once.
@@ -232,7 +243,11 @@ async fn start_cell(
         rpc_listen: known.as_ref().map_or(any_port, |config| config.rpc_listen),
         api_listen: known.as_ref().map_or(any_port, |config| config.api_listen),
         any_port_if_taken: true,
-        egress: EgressConfig { allow: options.egress_allow.clone(), refuse: Vec::new() },
+        egress: EgressConfig {
+            allow: options.egress_allow.clone(),
+            refuse: Vec::new(),
+            never: vec![manager.rest_address, manager.rpc_address],
+        },
         providers: providers.to_vec(),
         ca_pem: ca.cert_pem().to_owned(),
         cert_pem: certificate.cert_pem,
@@ -462,4 +477,36 @@ fn absolute(path: &Path) -> Result<PathBuf> {
         private_dir(path)?;
     }
     fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_comes_back_where_it_was_if_it_can() {
+        let dir = std::env::temp_dir().join(format!("roadstead-up-{}", std::process::id()));
+        let layout = Layout::new(&dir);
+        std::fs::create_dir_all(layout.gateway()).unwrap();
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        assert_eq!(last_rpc_address(&layout), any_port, "it was nowhere yet");
+        let file = layout.gateway().join("config.json");
+        std::fs::write(&file, "{").unwrap();
+        assert_eq!(last_rpc_address(&layout), any_port, "nobody knows where it was");
+
+        let taken = std::net::TcpListener::bind(any_port).unwrap();
+        let config = fleet_gateway::Config {
+            listen: Vec::new(),
+            manager: taken.local_addr().unwrap(),
+            ca_pem: String::new(),
+            cert_pem: String::new(),
+            key_pem: String::new(),
+            state_file: dir.join("routes.json"),
+        };
+        std::fs::write(&file, serde_json::to_vec(&config).unwrap()).unwrap();
+        assert_eq!(last_rpc_address(&layout), any_port, "somebody else is there");
+        drop(taken);
+        assert_eq!(last_rpc_address(&layout), config.manager);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

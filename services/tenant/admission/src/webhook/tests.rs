@@ -41,7 +41,7 @@ impl Hooks {
         })
         .await;
         let allow = vec![server.address.to_string()];
-        let egress = Egress::new(&EgressConfig { allow, refuse: Vec::new() }).unwrap();
+        let egress = Egress::new(&EgressConfig { allow, ..EgressConfig::default() }).unwrap();
         let directory = Arc::new(OneService(Vec::new()));
         let outbound = ClusterOutbound::new(directory, None, egress, base_net::tasks::Tasks::new());
         Hooks { server, asked, outbound }
